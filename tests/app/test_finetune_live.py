@@ -46,7 +46,7 @@ serving:
 
 
 def a_spec(folder: Path, base: Ran, kind: str = "finetune") -> Path:
-    shutil.copytree(trained_model(base.job), folder)
+    shutil.copytree(trained_model(base.job, base.job.folder.parents[1]), folder)
     (folder / "texts").mkdir()
     shutil.copy(base.job.data, folder / "texts" / "a.jsonl")
     (folder / "twofold.yaml").write_text(SPEC.replace("KIND", kind))
@@ -72,7 +72,9 @@ def test_r_161_a_fine_tune_that_repeats_completes_from_the_weights_that_it_is_gi
     folder = state / "jobs" / "runs" / "tune-1" / "run"
     losses = [float.fromhex(line.loss) for line in read_steps(folder)]
     assert len(losses) == 6 and losses[0] < plain.record.first_loss * 0.95  # not random weights
-    assert any(trained_model(replace(plain.job, folder=folder)).glob("*.safetensors"))
+    assert any(
+        trained_model(replace(plain.job, folder=folder), folder.parent / ".state").glob("*.safetensors")
+    )
 
 
 def test_a_fine_tune_without_weights_or_of_adapters_that_nobody_serves_is_refused(

@@ -26,7 +26,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = tmp_path_factory.mktemp("run")
     job = job_of(state, "first", rank_count=1, steps=3, global_batch_sequences=2)
     run_training(job, state, lambda _: None)
-    return trained_model(job)
+    return trained_model(job, state)
 
 
 def changed(trained: Path, folder: Path, **changes: object) -> Path:

@@ -1,5 +1,6 @@
 """Only a whole checkpoint, every byte as written, is ever resumed from."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -100,9 +101,34 @@ def test_pruning_keeps_the_newest_complete_ones_and_those_being_written(tmp_path
     folders = [saved(tmp_path, step) for step in (1, 2, 3, 4)]
     writing = step_folder(tmp_path, 5)
     writing.mkdir()
-    assert prune(tmp_path, kept_count=2) == folders[:2]
+    assert prune(tmp_path, KEY, kept_count=2) == folders[:2]
     assert sorted(tmp_path.iterdir()) == [*folders[2:], writing]
-    assert prune(tmp_path, kept_count=2) == []
+    assert prune(tmp_path, KEY, kept_count=2) == []
+
+
+def test_planted_checkpoints_do_not_drive_out_our_own(tmp_path: Path) -> None:
+    ours = [saved(tmp_path, step) for step in (1, 2)]
+    planted = [saved(tmp_path, step) for step in (3, 4, 5)]
+    complete(planted[0], OTHER_KEY)
+    (planted[1] / SEAL).unlink()
+    plant(planted[2])
+    assert prune(tmp_path, KEY, kept_count=1) == ours[:1]
+    assert sorted(tmp_path.iterdir()) == [*ours[1:], *planted]
+
+
+def test_a_checkpoint_of_another_run_is_not_ours_here(tmp_path: Path) -> None:
+    """Of the same key and step: it would go on from what something else learnt."""
+    one, other, renamed = (tmp_path / name for name in ("one", "other", "renamed"))
+    for run, seed in ((one, 1), (other, 2), (renamed, 1)):
+        run.mkdir()
+        (run / "job.json").write_text(json.dumps({"job": {"name": run.name, "seed": seed}, "model": {}}))
+    folder = complete_in(one, KEY)
+    assert survey(one / "checkpoints", KEY)[0] == folder
+    for run in (other, renamed):
+        shutil.copytree(folder.parent, run / "checkpoints")
+    assert survey(renamed / "checkpoints", KEY)[0] == renamed / "checkpoints" / folder.name
+    with pytest.raises(sealing.UnsealedError, match="not sealed by our key"):
+        survey(other / "checkpoints", KEY)
 
 
 def test_a_removed_checkpoint_is_gone_and_the_one_before_is_newest(tmp_path: Path) -> None:
@@ -170,8 +196,9 @@ def test_a_key_that_is_gone_is_asked_for_and_one_is_made_for_a_run_without_seals
     assert sealing.key_of_run(run, state) == key
 
 
-def complete_in(run: Path, key: bytes) -> None:
+def complete_in(run: Path, key: bytes) -> Path:
     folder = step_folder(run / "checkpoints", 3)
     folder.mkdir(parents=True)
     (folder / METADATA).write_bytes(b"index")
     complete(folder, key)
+    return folder

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from twofold.contracts.results.loop import TrainingMeasured
-from twofold.core.errors import AlteredError, BusyError, FileError, ValueRefusedError
+from twofold.core.errors import AlteredError, BusyError, FileError, RunError, ValueRefusedError
 from twofold.live.processes import running, stop_all
 from twofold.live.seals import key_of
+from twofold.live.training import train_job
 from twofold.live.training.artefact import check_files, write_manifest
 from twofold.live.training.checkpoints import METADATA, state_digest, step_folder, step_of, survey
+from twofold.live.training.run_watch import RunWatch
 from twofold.live.training.sealing import UnsealedError, key_beside, write_sealed
 from twofold.live.training.train_job import TrainJob, join_training, run_training, trained_model
 from twofold.live.training.training_record import append_event, read_events, read_steps, unequal_steps
@@ -191,7 +193,7 @@ def test_r_021_a_run_of_which_everything_was_killed_learns_what_a_calm_one_learn
     assert set(losses_of(runs.calm)) == set(range(1, STEPS + 1))
     assert runs.killed_record.last_loss == runs.calm_record.last_loss < runs.calm_record.first_loss
     # The weights too: both export the same bytes.
-    killed, calm = (check_files(trained_model(job)) for job in (runs.killed, runs.calm))
+    killed, calm = (check_files(trained_model(job, runs.state)) for job in (runs.killed, runs.calm))
     assert killed == calm
     # And the state of the last checkpoint, by which a version of the registry is traced.
     key = key_of(key_beside(runs.state), make=False)
@@ -246,7 +248,7 @@ def test_the_record_adds_up_and_is_returned_at_once_afterwards(runs: Runs) -> No
 def test_the_artefact_holds_the_weights_once_and_its_tokenizer(runs: Runs) -> None:
     from safetensors import safe_open
 
-    folder = trained_model(runs.calm)
+    folder = trained_model(runs.calm, runs.state)
     with safe_open(folder / "model.safetensors", "np") as weights:
         names = weights.keys()
         count = sum(weights.get_tensor(name).size for name in names)
@@ -257,7 +259,7 @@ def test_the_artefact_holds_the_weights_once_and_its_tokenizer(runs: Runs) -> No
 
 
 def test_an_artefact_that_was_altered_is_refused_and_one_that_is_gone_is_made_again(runs: Runs) -> None:
-    folder = trained_model(runs.calm)
+    folder = trained_model(runs.calm, runs.state)
     weights = folder / "model.safetensors"
     good = weights.read_bytes()
     weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
@@ -334,7 +336,7 @@ def test_a_configuration_that_is_no_models_or_not_there_is_refused(tmp_path: Pat
     with pytest.raises(FileError, match=r"nowhere\.json"):
         run_training(replace(job, model_config=tmp_path / "nowhere.json"), tmp_path, ignore)
     with pytest.raises(FileError, match="train it first"):
-        trained_model(job)
+        trained_model(job, tmp_path)
 
 
 def test_what_an_older_build_or_another_key_saved_is_kept_and_no_worker_starts(tmp_path: Path) -> None:
@@ -365,3 +367,23 @@ def test_a_host_joins_with_the_key_of_the_first_one_alone(tmp_path: Path) -> Non
     (job.folder / "job.json").write_text('{"thread_count": 1}', "utf-8")
     with pytest.raises(FileError, match=r"own-training\.key` is not there"):
         join_training(job, tmp_path / "own", ignore)
+
+
+def test_a_full_disk_is_waited_for_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher is a stand-in that does nothing: its workers hang, and their lines might wait for room."""
+    import psutil
+
+    monkeypatch.setattr(train_job, "SILENCE_LIMIT_S", 0.05)
+    monkeypatch.setattr(train_job, "FULL_LIMIT_S", 0.5)
+    monkeypatch.setattr(train_job, "disk_trouble", lambda _: "full (a quota)")
+    job = job_of(tmp_path, "full")
+    watch, said = RunWatch(job.folder, 1), list[str]()
+    idle = subprocess.Popen(["sleep", "600"])
+    try:
+        with pytest.raises(RunError, match=r"did nothing for 1 s, the disk being full"):
+            series = train_job.run_series(job, watch)
+            train_job._watch(job, tmp_path, psutil.Process(idle.pid), watch, series, said.append)
+    finally:
+        idle.kill()
+        idle.wait()
+    assert said and all("make room" in line for line in said)

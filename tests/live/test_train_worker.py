@@ -70,7 +70,7 @@ def test_where_hosts_met_is_no_part_of_what_a_model_was_made_from(tmp_path: Path
             TrainJob("a", tmp_path, tmp_path, 2, 1, 8, 2, seed=seed, host_count=2, rendezvous=address)
         )
         told = {key: value for key, value in job.items() if key not in ("folder", "model_config")}
-        return lineage_of(Order(tmp_path, told, {}, tmp_path, 1, 0, 0, 2, 1, 0, KEY), batches)
+        return lineage_of(Order(tmp_path, told, {}, tmp_path, 1, 0, 0, 2, 1, 0, "", KEY), batches)
 
     assert lineage("10.0.0.1:29500") == lineage("10.0.0.2:29500") != lineage("10.0.0.1:29500", seed=2)
 
@@ -96,7 +96,7 @@ def test_what_a_run_began_with_is_told_by_its_bytes_and_not_by_its_place(tmp_pat
             TrainJob("a", run, tmp_path, 1, 1, 8, 2, weights=str(weights), branch_from="step-000001")
         )
         job = {key: value for key, value in told.items() if key not in ("folder", "model_config")}
-        order = Order(run, job, {}, tmp_path, 1, 0, 0, 1, 1, 0, KEY)
+        order = Order(run, job, {}, tmp_path, 1, 0, 0, 1, 1, 0, "", KEY)
         (run / "events.jsonl").write_text('{"event": "branched", "sha256": "5ad0"}\n')
         tell_weights(Trained(order, None, None, LossScale.of("fp32"), StepClock()))
         (weights / "model.safetensors").unlink()  # who asks later is told what was there
@@ -224,7 +224,7 @@ def test_a_rank_computes_where_its_job_says_whatever_is_there(
 
     def order(job: dict[str, str]) -> Order:
         places = {"rank": 5, "rank_count": 8, "local_rank": 1, "launch": 1, "attempt": 0}
-        return Order(tmp_path, job, {}, tmp_path, 1, **places, key=KEY)
+        return Order(tmp_path, job, {}, tmp_path, 1, **places, code="", key=KEY)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of(order({})) == torch.device("cpu"), "orders of before have no device"

@@ -106,7 +106,7 @@ def same_end(calm: Calm, job: TrainJob, losses: dict[int, str]) -> bool:
     """Whether a run has the losses of the calm one to the last bit, and its weights."""
     wanted = {step: calm.losses[step] for step in losses}
     return losses == wanted and STEPS in losses and (
-        check_files(trained_model(job)) == check_files(trained_model(calm.job))
+        check_files(trained_model(job, calm.state)) == check_files(trained_model(calm.job, calm.state))
     )  # fmt: skip
 
 

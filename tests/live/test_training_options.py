@@ -119,7 +119,7 @@ training: {{name: refresh, kind: finetune, tokens: 4 Gtok, on: 2x8xH100-SXM, rep
 def test_r_161_a_run_goes_on_from_weights_on_new_text_and_how_often_changes_the_year(
     state: Path, plain: Ran
 ) -> None:
-    base = trained_model(plain.job)
+    base = trained_model(plain.job, state)
     new = state / "new.jsonl"
     new.write_text("".join(f'{{"text": "{word} swims far {word} near"}}\n' * 60 for word in ("red", "blue")))
     with_tokenizer = {"data": str(new), "model_config": base / "config.json"}
@@ -128,7 +128,7 @@ def test_r_161_a_run_goes_on_from_weights_on_new_text_and_how_often_changes_the_
     assert tuned.record.steps == STEPS
     assert tuned.losses[1] < 0.95 * fresh.losses[1]  # words that the old text had as well
     assert tuned.record.last_loss < tuned.record.first_loss
-    lineage = json.loads((trained_model(tuned.job) / "lineage.json").read_text("utf-8"))
+    lineage = json.loads((trained_model(tuned.job, state) / "lineage.json").read_text("utf-8"))
     assert lineage["settings"]["weights"]  # a digest: which weights it began with
 
     often, seldom = (plan(CADENCE.format(weeks=weeks)).first_year_usd for weeks in (4, 13))
@@ -140,12 +140,12 @@ def test_adapters_are_trained_beside_weights_that_stay(state: Path, plain: Ran) 
     pytest.importorskip("peft", reason="needs the extra [train]: `make extras`")
     from safetensors import safe_open
 
-    base = trained_model(plain.job)
+    base = trained_model(plain.job, state)
     tuned = ran(state, "tuned", weights=str(base), adapter_rank=4, peak_learning_rate=1e-2)
     assert tuned.record.first_loss < plain.record.first_loss * 0.9  # it begins with what the base has learnt
     assert tuned.record.last_loss < tuned.record.first_loss
     assert tuned.record.checkpoint_bytes < plain.record.checkpoint_bytes / 2  # nothing frozen is kept again
-    folder = trained_model(tuned.job)
+    folder = trained_model(tuned.job, state)
     with safe_open(folder / "adapter_model.safetensors", "np") as weights:
         assert weights.keys() and all("lora_" in name for name in weights.keys())  # noqa: SIM118
     assert json.loads((folder / "adapter_config.json").read_text("utf-8"))["r"] == 4

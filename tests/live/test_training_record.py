@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import statistics
+import time
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -120,6 +121,27 @@ def test_lines_that_a_full_disk_refuses_or_cuts_wait_in_their_order(
     append_event(tmp_path, "checkpoint", step=4)  # any line that has room brings the others
     assert [line.step for line in read_steps(tmp_path)] == [1, 2, 3]
     assert [event["event"] for event in read_events(tmp_path)] == ["checkpoint-failed", "checkpoint"]
+
+
+def test_lines_that_wait_are_written_at_a_workers_end_as_soon_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refused = os.write, []
+
+    def refuse(descriptor: int, data: bytes) -> int:
+        refused.append(data)
+        if len(refused) < 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data)
+
+    monkeypatch.setattr(training_record, "FLUSH_WAIT_S", 0.0)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        append_step(tmp_path, 0, LINE)
+        assert not training_record.flush_lines(time.monotonic() - 1.0) and not read_steps(tmp_path)
+        assert training_record.flush_lines(time.monotonic() + 60.0)
+        assert [line.step for line in read_steps(tmp_path)] == [1]
+    assert training_record.flush_lines(0.0)
 
 
 def test_a_file_that_may_not_be_written_raises_for_its_own_lines_alone(

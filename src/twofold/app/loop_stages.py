@@ -111,7 +111,7 @@ def train(request: LoopRequest, job: TrainJob, planned: ShownPlan) -> tuple[loop
     """Train as planned, losing one worker on the way; at once when that was done before."""
     job = laid_out(job, planned)
     record = run_training(job, request.state, lambda text: request.progress(f"train: {text}"))
-    return record, trained_model(job)
+    return record, trained_model(job, request.state)
 
 
 def laid_out(job: TrainJob, planned: Plan) -> TrainJob:

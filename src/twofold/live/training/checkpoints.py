@@ -97,13 +97,24 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def prune(checkpoints: Path, kept_count: int = KEPT_COUNT) -> list[Path]:
-    """Delete all but the newest `kept_count` checkpoints that have a manifest; returns the deleted."""
-    whole = [folder for folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
+def prune(checkpoints: Path, key: bytes, kept_count: int = KEPT_COUNT) -> list[Path]:
+    """Delete all but the newest `kept_count` checkpoints that are whole and ours; returns the deleted.
+
+    One that somebody planted neither counts nor goes: it must not drive out those that a run resumes from.
+    """
+    whole = [folder for folder in _folders(checkpoints) if _is_ours(folder, key)]
     old = whole[: max(0, len(whole) - kept_count)]
     for folder in old:
         remove(folder)
     return old
+
+
+def _is_ours(folder: Path, key: bytes) -> bool:
+    """By its manifest and seal; its files are not read."""
+    try:
+        return sealed_entries(folder, key) is not None
+    except UnsealedError:
+        return False
 
 
 def _folders(checkpoints: Path) -> list[Path]:

@@ -47,7 +47,7 @@ def trained_again(
     if before["software"].get("code") != package_digest():
         tell("the code is not what it was: trained again by that of now")
     run_training(job, folder, tell, int(before["thread_count"]))
-    made = trained_model(job)
+    made = trained_model(job, folder)
     after = json.loads((made / LINEAGE).read_text("utf-8"))
     return made, tuple(_differences("", before, after))
 

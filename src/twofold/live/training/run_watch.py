@@ -44,8 +44,9 @@ class RunWatch:
     run: Path
     launch: int
     last: StepLine | None = None  # of this launch
-    has_stopped: bool = False  # it was told to, and has saved
+    has_stopped: bool = False  # it was told to
     saved_count: int = 0  # whole checkpoints, of all launches
+    saved_step: int = 0  # of the last one
     saved_s: float = 0.0  # that the last one took until it was whole
     _files: tuple[Tail, Tail] = field(init=False)
     _started: set[int] = field(default_factory=set)  # attempts
@@ -66,6 +67,7 @@ class RunWatch:
                 self._started.add(event["attempt"])
             if event.get("event") == "checkpoint":
                 self.saved_count, self.saved_s = self.saved_count + 1, float(event["write_s"])
+                self.saved_step = int(event["step"])
             self.has_stopped |= event.get("launch") == self.launch and event["event"] == "stopped"
         return found, bool(steps or events)
 

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from twofold.live.training.checkpoints import complete, prune, remove, step_folder, step_of
 from twofold.live.training.digesting import DigestingWriter
+from twofold.live.training.sealing import CHECKPOINTS
 from twofold.live.training.train_job import NOT_SAVED
 from twofold.live.training.training_record import append_event
 
@@ -95,7 +96,7 @@ class Saver:
         self.wait()
         began_s = time.perf_counter()
         state = {**self.copy.taken(), **own}
-        folder = step_folder(self.run / "checkpoints", step)
+        folder = step_folder(self.run / CHECKPOINTS, step)
         written = dcp.async_save(
             state, storage_writer=DigestingWriter(folder), process_group=self.group, async_stager=_Taken()
         )
@@ -123,7 +124,7 @@ class Saver:
         if self.rank == 0:
             facts = {"step": step_of(folder), "size_bytes": size_bytes, "blocked_s": blocked_s}
             append_event(self.run, "checkpoint", **facts, write_s=time.perf_counter() - began_s)
-            prune(folder.parent)
+            prune(folder.parent, self.key)
 
 
 class _Taken:

@@ -1,10 +1,12 @@
-"""What a run wrote is believed by the seal beside its manifest: its digests under a key of our own.
+"""What a run wrote is believed by the seal beside its manifest: its digests under a key of our own, and which
+run it was.
 
 A manifest says which bytes a folder has, and whoever plants some writes another; the key lies beside the
 state, outside of every run. The seal is written first, so that a kill in between leaves a folder without a
 manifest, which was never believed. Ranks are told by the launcher of their host where the key is.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -25,6 +27,8 @@ from twofold.live.training.artefact import (
 
 KEY = "TWOFOLD_TRAINING_KEY"  # names its file, where hosts do not share what is beside the state
 TRAINED = "trained"  # what these seals are for
+CHECKPOINTS = "checkpoints"  # of a run: a folder of folders
+ORDER = "job.json"  # in a run's folder: what it trains
 ELSE = "put back the key that sealed it, or name that by `" + KEY + "`; what you know and want, "
 ELSE += "`twofold registry push` takes; else move the folder away"
 
@@ -55,7 +59,7 @@ def write_sealed(
 ) -> tuple[FileEntry, ...]:
     """Describe a folder that will be called `name`, write its seal, and its manifest last."""
     entries = describe_files(folder, known)
-    write_whole(folder / SEAL, sealed(key, TRAINED, _told(name, entries)) + "\n")
+    write_whole(folder / SEAL, sealed(key, TRAINED, _told(folder, name, entries)) + "\n")
     write_whole(folder / MANIFEST, manifest_text(entries))
     return entries
 
@@ -93,12 +97,25 @@ def _check(folder: Path, entries: tuple[FileEntry, ...], key: bytes) -> None:
     except (OSError, ValueError) as error:
         raise UnsealedError(f"the seal of `{folder}` cannot be read: {error}", hint=ELSE) from error
     try:
-        check_seal(key, TRAINED, _told(folder.name, entries), seal)
+        check_seal(key, TRAINED, _told(folder, folder.name, entries), seal)
     except AlteredError as error:
         what = f"`{folder}` is not sealed by our key: it comes from elsewhere, or somebody changed it"
         raise UnsealedError(what, hint=ELSE) from error
 
 
-def _told(name: str, entries: tuple[FileEntry, ...]) -> str:
-    """What is sealed. The name is part of it: it says which step a checkpoint is of."""
-    return f"{name}\n{manifest_text(entries)}"
+def _told(folder: Path, name: str, entries: tuple[FileEntry, ...]) -> str:
+    """What is sealed. The name is part of it: it says which step a checkpoint is of. So is the run: what was
+    sealed of another one does not fit here."""
+    return f"{_order_digest(folder)}\n{name}\n{manifest_text(entries)}"
+
+
+def _order_digest(folder: Path) -> str:
+    """Of what the run of a checkpoint or an export trains, whatever it is called; "" where nothing says."""
+    run = folder.parent.parent if folder.parent.name == CHECKPOINTS else folder.parent
+    try:
+        order = json.loads((run / ORDER).read_text("utf-8"))
+        trained = {name: value for name, value in order["job"].items() if name != "name"}
+        text = json.dumps([trained, order["model"]], sort_keys=True)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -35,22 +35,31 @@ from twofold.live.disk import disk_trouble
 from twofold.live.otel_metrics import metrics_from
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
 from twofold.live.seals import key_of
-from twofold.live.training.artefact import MANIFEST, check_files, write_whole
+from twofold.live.training.artefact import MANIFEST, write_whole
 from twofold.live.training.checkpoints import check_begun, step_of
 from twofold.live.training.data_preparing import DataWanted, prepare_data
 from twofold.live.training.rendezvous import address_towards, interface_towards
 from twofold.live.training.run_series import RunSeries
 from twofold.live.training.run_watch import RunWatch
-from twofold.live.training.sealing import KEY, key_beside, key_of_run, sealed_entries
+from twofold.live.training.sealing import (
+    CHECKPOINTS,
+    KEY,
+    ORDER,
+    check_sealed,
+    key_beside,
+    key_of_run,
+    sealed_entries,
+)
 from twofold.live.training.training_record import StepLine, append_event, mend, read_events, summarise
 
-ORDER, MEASURED, EXPORT = "job.json", "measured.json", "hf"
+MEASURED, EXPORT = "measured.json", "hf"
 LINEAGE = "lineage.json"  # of an export: what it was made from
 WEIGHTS = "*.safetensors"
 SAVE = "save"  # a file: workers of a queue's run that see another text in it write a checkpoint
 MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
 MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
+FULL_LIMIT_S = 3600.0  # as long as that its lines may wait for room on a full disk
 WATCH_S = 0.1
 NOT_SAVED = "checkpoint-failed"  # an event: a checkpoint could not be written
 WAITING = "waiting"  # an event: steps wait for a file of text
@@ -130,7 +139,7 @@ def run_training(
         if not (job.folder / EXPORT).exists():
             _check_seals(job, state)
             _train(job, state, int(order["thread_count"]), on_progress)
-        trained_model(job)
+        trained_model(job, state)
         if done.exists():
             return loop.read_training_measured(done)
         tokens_per_step = job.global_batch_sequences * job.sequence_tokens
@@ -190,12 +199,15 @@ class Stopping:
         (self.run / STOP).touch()
 
 
-def trained_model(job: TrainJob) -> Path:
-    """The folder that a finished run exported. Raises FileError before that, AlteredError for other bytes."""
+def trained_model(job: TrainJob, state: Path) -> Path:
+    """The folder that a finished run exported.
+
+    Raises FileError before that, AlteredError for other bytes, UnsealedError for those of somebody else.
+    """
     folder = job.folder / EXPORT
     if not folder.exists():
         raise FileError(f"`{job.folder}` holds no finished run", hint="train it first")
-    check_files(folder)
+    check_sealed(folder, key_of_run(job.folder, state))
     return folder
 
 
@@ -203,7 +215,7 @@ def _check_seals(job: TrainJob, state: Path) -> None:
     """Make the key that seals the run, where none is, and refuse checkpoints that it did not seal before a
     worker starts."""
     key = key_of_run(job.folder, state)
-    check_begun(job.folder / "checkpoints", key)
+    check_begun(job.folder / CHECKPOINTS, key)
     if job.branch_from:
         sealed_entries(Path(job.branch_from), key)
 
@@ -370,10 +382,9 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
     watch.look()
     series.write(now_s=math.inf)
     if watch.has_stopped:
-        step = watch.last.step if watch.last else 0
+        saved = f"has saved step {watch.saved_step}" if watch.saved_step else "has saved nothing"
         raise RunError(
-            f"training `{job.name}` was told to stop, and has saved step {step}",
-            hint="the same command goes on from there",
+            f"training `{job.name}` was told to stop, and {saved}", hint="the same command goes on from there"
         )
     return exit_code
 
@@ -461,7 +472,7 @@ def _watch(
     job: TrainJob, state: Path, launcher: Any, watch: RunWatch, series: RunSeries, on_progress: Progress
 ) -> None:
     """Until the launcher ends: say each step, order the kill when its time has come, end a run that hangs."""
-    heard_s = time.monotonic()
+    heard_s = full_s = time.monotonic()  # `full_s`: since when silence is the disk's
     may_kill = job.kill_rank is not None and job.kill_after_step is not None
     may_kill = may_kill and not read_events(job.folder, "kill-ordered")
     while launcher.is_running() and launcher.status() != "zombie":
@@ -470,7 +481,7 @@ def _watch(
             loss = float.fromhex(line.loss)
             on_progress(f"step {line.step} of {job.steps}: loss {loss:.3f}, {line.step_s:.2f} s")
         if has_news:
-            heard_s = time.monotonic()
+            heard_s = full_s = time.monotonic()
             series.write()
             if watch.is_futile:
                 raise _failure(job, state, "failed twice before its first step")
@@ -478,11 +489,14 @@ def _watch(
                 may_kill = False
                 _kill_once(job, state, watch.last, on_progress)
         elif time.monotonic() - heard_s > SILENCE_LIMIT_S:
-            if disk_trouble(job.folder).startswith("full"):  # its lines wait for room
+            is_full = disk_trouble(job.folder).startswith("full")  # its lines wait for room
+            if is_full and time.monotonic() - full_s < FULL_LIMIT_S:
                 on_progress(f"the disk of `{job.folder}` is full: make room, and its steps are written down")
                 heard_s = time.monotonic()
                 continue
-            raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s{_waited_for(job.folder)}")
+            silent_s = time.monotonic() - full_s
+            what = ", the disk being full" if is_full else _waited_for(job.folder)
+            raise _failure(job, state, f"did nothing for {silent_s:.0f} s{what}")
         time.sleep(WATCH_S)
 
 

@@ -47,13 +47,14 @@ from twofold.live.training.fragments import fragmented_fraction
 from twofold.live.training.loss_scale import LossScale
 from twofold.live.training.safe_reading import SafeReader, load_state
 from twofold.live.training.saving import Saver, StateCopy
-from twofold.live.training.sealing import KEY, check_sealed
+from twofold.live.training.sealing import CHECKPOINTS, KEY, check_sealed
 from twofold.live.training.train_job import EXPORT, STOP, WEIGHTS
 from twofold.live.training.train_model import build_network, shard
 from twofold.live.training.training_record import (
     StepLine,
     append_event,
     append_step,
+    flush_lines,
     mend,
     read_events,
     steps_path,
@@ -73,6 +74,7 @@ UNESSENTIAL = (
 )
 # Of a job: places. What a run found there stands in an event; where it was, does not change what is learnt.
 PLACES = {"weights": "weights", "branch_from": "branched"}
+LAST_LINES_S = 60.0  # that a worker waits at its end for room for its lines
 RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 
 
@@ -90,6 +92,7 @@ class Order:
     rank_count: int
     launch: int
     attempt: int
+    code: str  # a digest of ours, as it was when this rank began
     key: bytes = field(repr=False)  # that seals what the run writes
 
 
@@ -236,6 +239,7 @@ def main() -> None:
         write_export(trained.network, order.run / EXPORT, order.corpus, lineage, order.rank, order.key)
         trained.tell("exported", step=order.job["steps"])
     dist.barrier()
+    flush_lines(time.monotonic() + LAST_LINES_S)
     dist.destroy_process_group()
 
 
@@ -289,6 +293,7 @@ def read_order(path: Path) -> Order:
         rank_count=int(os.environ["WORLD_SIZE"]),
         launch=int(os.environ["TWOFOLD_LAUNCH"]),
         attempt=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
+        code=package_digest(),
         key=key_of(Path(os.environ[KEY]), make=False),
     )
 
@@ -357,14 +362,14 @@ def resume(trained: Trained) -> int:
     order = trained.order
     chosen = torch.zeros(1, dtype=torch.int64)
     if order.rank == 0:
-        newest, refused = survey(order.run / "checkpoints", order.key)
+        newest, refused = survey(order.run / CHECKPOINTS, order.key)
         for folder, reason in refused.items():
             append_event(order.run, "refused", checkpoint=folder.name, reason=reason)
             remove(folder)
         chosen[0] = step_of(newest) if newest else 0
     dist.broadcast(chosen, src=0)
     step = int(chosen.item())
-    folder = step_folder(order.run / "checkpoints", step)
+    folder = step_folder(order.run / CHECKPOINTS, step)
     if not step and order.job["branch_from"]:
         folder = Path(order.job["branch_from"])
         step = step_of(folder)
@@ -512,7 +517,7 @@ def lineage_of(order: Order, batches: Batches) -> dict[str, Any]:
         "model_config": order.model,
         "model_config_sha256": hashlib.sha256(config).hexdigest(),
         "thread_count": order.thread_count,
-        "software": {"twofold": version("twofold"), "torch": torch.__version__, "code": package_digest()},
+        "software": {"twofold": version("twofold"), "torch": torch.__version__, "code": order.code},
     }
 
 

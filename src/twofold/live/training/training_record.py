@@ -28,6 +28,7 @@ from twofold.live.training.data_staging import pins_of
 
 WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FLUSH_WAIT_S = 0.2
 KEPT_LINES = 100_000  # of each file, that a full disk refused: the newest ones
 _waiting: dict[Path, deque[bytes]] = {}  # of this process
 _one_writer = threading.Lock()  # checkpoints are told of by a thread of their own
@@ -85,6 +86,18 @@ def append_event(run: Path, event: str, **facts: int | float | str) -> None:
     """Write down what happened; the time is added, by the wall's clock and by this boot's monotonic one."""
     at = {"at_s": time.time(), "steady_s": time.monotonic(), "boot": this_boot()}
     _append(run / "events.jsonl", json.dumps({"event": event, **at, **facts}) + "\n")
+
+
+def flush_lines(until_s: float) -> bool:
+    """Try to write what waits for room, until that moment of the monotonic clock; whether all is written."""
+    while True:
+        with _one_writer:
+            _write_waiting(None)
+            if not _waiting:
+                return True
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(FLUSH_WAIT_S)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -297,15 +310,20 @@ def _append(path: Path, text: str) -> None:
     """
     with _one_writer:
         _waiting.setdefault(path, deque(maxlen=KEPT_LINES)).append(text.encode())
-        for file, lines in list(_waiting.items()):
-            try:
-                _write(file, lines)
-            except OSError as error:
-                if file == path and error.errno not in NO_ROOM:
-                    del _waiting[file]
-                    raise
-            if not lines:
+        _write_waiting(path)
+
+
+def _write_waiting(asked: Path | None) -> None:
+    """What waits, of every file; raises OSError where the file that is asked for is refused for good."""
+    for file, lines in list(_waiting.items()):
+        try:
+            _write(file, lines)
+        except OSError as error:
+            if file == asked and error.errno not in NO_ROOM:
                 del _waiting[file]
+                raise
+        if not lines:
+            del _waiting[file]
 
 
 def _write(path: Path, lines: deque[bytes]) -> None:
