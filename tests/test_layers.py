@@ -112,7 +112,7 @@ VOCABULARIES = {
     "live.training": {"rerun", "variants"},
     "live.gateway": {"line_file"},
     "live.loads": {"loader", "loads", "measured_loads"},
-    "live.control": {"reconcile", "trials"},
+    "live.control": {"moving", "reconcile", "trials"},
     "measure": {"proof_goals", "results"},
     "rehearse": {"as_measured", "step_fit"},
     "report": {"proof"},

@@ -73,7 +73,7 @@ def test_a_release_that_passes_while_the_service_is_brought_back_does_not_run_an
     if is_told:
         carry_out(store, passed, SETTINGS, "gateway 7")
         assert store.kept("version") == "a"
-    trials.bring_back(tmp_path, "v0", ENGINE)
+    trials.bring_back(store, "v0", ENGINE)
     if not is_told:
         carry_out(store, passed, SETTINGS, "gateway 7")
         assert "after it was called off: v0 is to run" in store.happened(1)[0].what

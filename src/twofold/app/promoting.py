@@ -5,7 +5,8 @@ what comes of that moves the alias. A roll-back moves the alias at once, and the
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from typing import Any
 from twofold.app.loop_settings import STATE_FOLDER
 from twofold.app.registering import who_of
 from twofold.app.releasing import engine_with, formats_of, questions_for, taken
-from twofold.core.errors import RunError
+from twofold.core.errors import BusyError, RunError
 from twofold.core.quantity import Dimension, parse_quantity
-from twofold.live.control import trials
+from twofold.live.control import moving, trials
 from twofold.live.control.service import ServiceSettings
-from twofold.live.registry.registry import SERVING, Registry
-from twofold.live.registry.tables import AliasMove, Version
+from twofold.live.registry.registry import CANDIDATE, SERVING, Registry
+from twofold.live.registry.tables import AliasMove
 from twofold.policy.release.rules import Limits
 from twofold.report.answers import Shown
 from twofold.report.registry import moved, traced
@@ -77,6 +78,7 @@ def promote_version(
     service = None if state is None else trials.wanted_service(state)
     if state is None or service is None:
         return Moved(opened.promote(version.text, who, why, limits, alias))
+    _settled(opened, version.name, state)
     limits = replace(limits, formats=formats_of(service.engine.kind))
     name = version.digest.replace(":", "-")
     is_tried = service.gate.canary is not None and trials.serving_version(state) != name
@@ -84,14 +86,15 @@ def promote_version(
     if opened.judge(version.text, SERVING, limits):
         ask(version.text, who, why, limits)  # refused and logged, before anything is opened
     if not is_tried:
-        return _brought(opened, version, state, service, lambda: ask(version.text, who, why, limits))
+        return _brought(opened, version.text, state, service, lambda: ask(version.text, who, why, limits))
     now = opened.tables.aliases(version.name).get(SERVING)
     beside = f"{version.name}:{now}" if now else "what serves"
     release = taken(state, opened, version.text)  # what may fail comes before it is a candidate
     engine = engine_with(service.engine, release, state, opened.folder)
-    move = ask(version.text, who, why, limits)
     questions = questions_for(state, opened, version.text)
-    trials.offer_release(state, release.folder.name, engine, questions)
+    intent = moving.Intent(CANDIDATE, release.folder.name, engine, is_tried=True, questions=questions)
+    with _as_one(opened, version.name, state, intent):
+        move = ask(version.text, who, why, limits)
     words = f"the gate tries it beside {beside}, and decides"
     return Moved(move, f"{words}: `twofold status`, `twofold registry show {version.name}`")
 
@@ -103,8 +106,17 @@ def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) 
     service = None if state is None else trials.wanted_service(state)
     if state is None or service is None:
         return Moved(opened.roll_back(name, who, why, alias))
+    _settled(opened, name, state)
     version = opened.before(name)
-    return _brought(opened, version, state, service, lambda: opened.roll_back(name, who, why))
+
+    def back() -> AliasMove:
+        with opened.tables.whole():
+            if opened.before(name) != version:
+                hint = "see what it means now, and ask again"
+                raise BusyError(f"`{name}@{alias}` was moved meanwhile", hint=hint)
+            return opened.roll_back(name, who, why)
+
+    return _brought(opened, version.text, state, service, back)
 
 
 def trace_version(reference: str, registry: Path) -> Traced:
@@ -132,26 +144,54 @@ def served_beside(registry: Path, name: str) -> Path | None:
 
 
 def _brought(
-    opened: Registry, version: Version, state: Path, service: ServiceSettings, move: Callable[[], AliasMove]
+    opened: Registry, text: str, state: Path, service: ServiceSettings, move: Callable[[], AliasMove]
 ) -> Moved:
     """`serving` means this version and every replica runs it, without a trial; how long that took.
 
     Where its files cannot be made ready, or its replicas do not come, both are as before.
     """
-    began_s = time.monotonic()
-    release = taken(state, opened, version.text)
+    began_s, name = time.monotonic(), text.partition(":")[0]
+    release = taken(state, opened, text)
     engine = engine_with(service.engine, release, state, opened.folder)
-    meant, ran = opened.tables.aliases(version.name).get(SERVING), trials.serving_version(state)
+    meant, ran = opened.tables.aliases(name).get(SERVING), trials.serving_version(state)
     engine_before = trials.wanted_engine(state)
-    moved = move()
+    there = moving.Intent(SERVING, release.folder.name, engine, is_tried=False)
+    with _as_one(opened, name, state, there):
+        moved = move()
     try:
-        trials.bring_back(state, release.folder.name, engine)
         trials.until_all_run(state, release.folder.name)
     except RunError as error:
-        why = f"{version.text} did not come: {error.message}"
-        if meant:
-            opened.tables.move(version.name, SERVING, meant, moved.by, why)
-        trials.bring_back(state, ran, engine_before)
+        why = f"{text} did not come: {error.message}"
+        back = moving.Intent(SERVING, ran, engine_before, is_tried=False)
+        with _as_one(opened, name, state, back):
+            _undo(opened, moved, meant, why)
         raise RunError(f"{why}; what served before serves on", hint=error.hint) from error
     took_s = time.monotonic() - began_s
     return Moved(moved, f"every replica runs it, after {took_s:.1f} s", took_s)
+
+
+def _undo(opened: Registry, moved: AliasMove, meant: int | None, why: str) -> None:
+    """The alias as it was before this move. Raises BusyError where it was moved again since."""
+    with opened.tables.whole():
+        if opened.tables.moves(moved.name, moved.alias)[-1] != moved:
+            hint = f"`twofold registry show {moved.name}@{moved.alias}` says what it means now"
+            raise BusyError(f"{why}; the alias was moved again meanwhile", hint=hint)
+        if meant:
+            opened.tables.move(moved.name, moved.alias, meant, moved.by, why)
+        else:
+            opened.tables.clear(moved.name, moved.alias, moved.by, why)
+
+
+@contextmanager
+def _as_one(opened: Registry, name: str, state: Path, intent: moving.Intent) -> Iterator[None]:
+    """The alias moves in the block, then the service, and nobody else meanwhile."""
+    with moving.alone(state) as store:
+        moving.settle(store, lambda alias: opened.meant(name, alias))
+        with moving.both(store, intent):
+            yield
+
+
+def _settled(opened: Registry, name: str, state: Path) -> None:
+    """What somebody left half moved who was killed is moved, or was never begun."""
+    with moving.alone(state) as store:
+        moving.settle(store, lambda alias: opened.meant(name, alias))

@@ -29,7 +29,7 @@ from twofold.live.control.gate_orders import READ, bring_back, calibrated, carry
 from twofold.live.control.kept_log import keep_heads
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
-from twofold.live.control.recording import record_trials
+from twofold.live.control.recording import record_trials, settle_moves
 from twofold.live.control.reports import Reports, report_of
 from twofold.live.control.service import (
     ServiceSettings,
@@ -89,6 +89,7 @@ class Controller:
             self._beat(),
             scoring.score_releases(self.engines, self._tried, self.admin.tell),
             record_trials(self.store, lambda: self.settings),
+            settle_moves(self.store, self.state, lambda: self.settings),
             drifting.watch_answers(self.store, self.state, lambda: self.settings),
             keep_heads(self.store, self.state, self.memory.note),
         ):

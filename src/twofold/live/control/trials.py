@@ -151,37 +151,38 @@ def wanted_service(state: Path) -> ServiceSettings | None:
         store.close()
 
 
-def bring_back(state: Path, version: str, engine: EngineSettings) -> None:
+def bring_back(store: Store, version: str, engine: EngineSettings) -> None:
     """Let every replica run this version again, one after another and without a trial; what is being tried
     is called off, and does not run if it passes before the gate has heard that."""
-    store = Store(state)
-    try:
-        with store.whole():
-            store.call_off()
-            store.add_version(version, to_json(engine))
-            store.keep("version", version)
-            store.keep(BRING_BACK, version)
-            store.note("controller", f"back to {short(version)}")
-    finally:
-        store.close()
+    with store.whole():
+        store.call_off()
+        store.add_version(version, to_json(engine))
+        store.keep("version", version)
+        store.keep(BRING_BACK, version)
+        store.note("controller", f"back to {short(version)}")
 
 
 def offer_release(state: Path, version: str, engine: EngineSettings, questions: str | None = None) -> float:
-    """Offer a version to the gate, also one that it has tried before; when, on the monotonic clock.
-
-    `questions`: the file that it is judged by on the side, "" by none; None: as it was.
-    """
+    """`offer` to the service of a state; when, on the monotonic clock."""
     store = Store(state)
     try:
-        with store.whole():
-            store.add_version(version, to_json(engine))
-            if questions is not None:
-                service = from_data(ServiceSettings, json.loads(store.kept("service")))
-                store.keep("service", to_json(replace(service, questions=questions)))
-            store.offer(version)
+        offer(store, version, engine, questions)
         return time.monotonic()
     finally:
         store.close()
+
+
+def offer(store: Store, version: str, engine: EngineSettings, questions: str | None = None) -> None:
+    """Offer a version to the gate, also one that it has tried before.
+
+    `questions`: the file that it is judged by on the side, "" by none; None: as it was.
+    """
+    with store.whole():
+        store.add_version(version, to_json(engine))
+        if questions is not None:
+            service = from_data(ServiceSettings, json.loads(store.kept("service")))
+            store.keep("service", to_json(replace(service, questions=questions)))
+        store.offer(version)
 
 
 def withdraw_release(state: Path, version: str) -> None:

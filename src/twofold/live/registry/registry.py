@@ -350,6 +350,12 @@ class Registry:
             elif version.version in _candidates(admitted) and aliases.get(SERVING) != version.version:
                 self.tables.move(name, SERVING, version.version, by, why)
 
+    def meant(self, name: str, alias: str) -> str:
+        """The digest of what an alias means, "" of nothing. Raises AlteredError where the log says other."""
+        self.tables.check()
+        number = self.tables.aliases(name).get(alias)
+        return self.find(f"{name}:{number}").digest if number else ""
+
     def before(self, name: str, alias: str = SERVING) -> Version:
         """What the alias meant before what it means now. Raises UnknownNameError where that was nothing.
 
