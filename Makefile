@@ -20,7 +20,7 @@ ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py lo
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop recalibrate prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
+.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -38,9 +38,16 @@ demo: $(STAMP)
 	$(BIN)/twofold plan examples/assistant/twofold.yaml
 
 # The whole story: measure, plan, train with a kill, evaluate, register, judge, serve, release well and badly, rehearse, recalibrate.
+# Ends as the first that fails does; what stands is measured whatever the proof came to, and goes down.
 loop: $(EXTRAS)
-	$(BIN)/twofold up examples/laptop --try-releases
-	$(BIN)/twofold up examples/laptop --prove --requests 100; code=$$?; $(MAKE) recalibrate; $(BIN)/twofold down examples/laptop; exit $$code
+	$(BIN)/twofold up examples/laptop --try-releases; code=$$?; \
+	test $$code -ne 0 || { $(BIN)/twofold up examples/laptop --prove --requests 100 || code=$$?; \
+	  $(MAKE) recalibrate || test $$code -ne 0 || code=1; }; \
+	$(BIN)/twofold down examples/laptop || test $$code -ne 0 || code=1; exit $$code
+
+# The same with no network but loopback, as root.
+loop-cut: $(EXTRAS)
+	$(BIN)/python tests/loopback_only.py $(MAKE) loop
 
 # What the service that stands does, fitted to this machine's own tables: what changes in the next plan.
 recalibrate: STATE := examples/laptop/.twofold
