@@ -47,6 +47,7 @@ def test_r_101_a_bad_release_is_rolled_back_before_its_stage_is_over(
     ended = tried(serving, Engine(tmp_path / "release"), 3)
     assert not ended.promoted and ended.reason in REASONS[kind], ended
     assert ended.to_release <= ended.stage_fraction * ended.requests + 3.0 * ended.requests**0.5 / 2
+    assert ended.to_release <= ended.stage_requests
 
 
 @pytest.mark.parametrize("kind", GOOD)

@@ -89,6 +89,11 @@ def _wrong_releases(ended: Mapping[str, Sequence[Ended]]) -> list[str]:
         print(f"{kind}: wrong in {off:.0%} of {len(each)}", flush=True)
         if off > most:
             wrong.append(f"{kind}: wrong in {off:.0%}, more than {most:.0%}")
+        wrong += [
+            f"{kind}: {one.to_release} requests went to it, beyond its stages' {one.stage_requests}"
+            for one in each
+            if one.to_release > one.stage_requests and not one.promoted
+        ]
     return wrong
 
 

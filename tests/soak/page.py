@@ -77,8 +77,8 @@ requests/s on engines in one process, timed by the processor time that they take
 so few requests can tell. Twenty of each, with other noise, layers and prompts.
 Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
 
-| release | trials | promoted | wrong | decided, median | worst | requests to it, median | rolled back as |
-| --- | --- | --- | --- | --- | --- | --- | --- |"""
+| release | trials | promoted | wrong | decided | worst | sent it | most, of its stages | why |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 OVERLOAD = """\
 ## Overload
 
@@ -225,13 +225,14 @@ def releases_section(ended: Mapping[str, Sequence[Ended]], good: Sequence[str], 
         promoted = sum(one.promoted for one in each)
         wrong = len(each) - promoted if kind in good else promoted
         share = median(one.to_release / max(one.requests, 1) for one in each)
+        most = max(each, key=lambda one: one.to_release / max(one.stage_requests, 1))
         reasons = Counter(one.reason for one in each if not one.promoted)
         why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
         took = sorted(one.seconds for one in each)
         name = "false alarms" if kind in good else "misses"
         lines.append(
             f"| {kind} | {len(each)} | {promoted} | {wrong} {name} | {median(took):.0f} s | {took[-1]:.0f} s"
-            f" | {share:.0%} | {why} |"
+            f" | {share:.0%} | {most.to_release} of {most.stage_requests} | {why} |"
         )
     return "\n".join(lines) + "\n"
 

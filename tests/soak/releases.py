@@ -8,6 +8,7 @@ matter. The gate is the real one with its small trial; scores on the side are po
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from twofold.live.training import variants
 from twofold.live.training.corpus import TOKENIZER_FILES, held_out_texts, prepare_tokenizer, source_texts
 from twofold.policy.gate import events
 from twofold.policy.gate.gate import Gate
-from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.gate.settings import Beliefs, CanarySettings, GateSettings
 from twofold.policy.gate.small_trial import small_trial
 from twofold.policy.machine import Woke
 from twofold.policy.release.quality import ANSWER_TOKENS, agreement_fraction
@@ -162,6 +163,7 @@ class Ended:
     requests: int  # of all, until the decision …
     to_release: int  # … and of the release
     stage_fraction: float  # of the stage at the end
+    stage_requests: int  # that stages until then send a release at most: see `sizes_of`
     seconds: float  # on the gate's clock, at the planned rate
 
 
@@ -174,13 +176,14 @@ def tried(serving: Engine, release: Engine, seed: int) -> Ended:
         gate.handle(events.ReplicaAdded(name, 16, version=name), 0.0)
     prompts, draws = prompts_of(seed), np.random.default_rng(seed)
     now_s, to_release, stage, heard = 1.0, 0, 0.0, gate.handle(events.ReleaseOffered("new"), 1.0)
+    sizes, size = iter(sizes_of(canary)), 0
     for number in range(1, REQUESTS_MOST):
         for effect in heard:
             if isinstance(effect, events.StageRelease):
-                stage = effect.share
+                stage, size = effect.share, next(sizes)
             elif isinstance(effect, events.PromoteRelease | events.RollBackRelease):
                 promoted = isinstance(effect, events.PromoteRelease)
-                return Ended(promoted, effect.reason, number - 1, to_release, stage, now_s)
+                return Ended(promoted, effect.reason, number - 1, to_release, stage, size, now_s)
         now_s += float(draws.exponential(1.0 / RATE_PER_S))
         prompt = prompts[int(draws.integers(len(prompts)))]
         sent = gate.handle(events.RequestArrived(PROMPT_TOKENS, SAID_TOKENS), now_s)
@@ -199,7 +202,14 @@ def tried(serving: Engine, release: Engine, seed: int) -> Ended:
             )
             heard += gate.handle(events.AnswerScored("new", score, beside), now_s)
         heard += [] if heard else gate.handle(Woke(), now_s)
-    return Ended(False, "undecided", REQUESTS_MOST, to_release, stage, now_s)
+    return Ended(False, "undecided", REQUESTS_MOST, to_release, stage, size, now_s)
+
+
+def sizes_of(canary: CanarySettings) -> list[int]:
+    """How many requests a release has been sent at most by the end of each stage: as many as stages are
+    planned for, and until the trial's limit in the last one, which waits for every test."""
+    planned = accumulate(stage.requests_count for stage in canary.stages[:-1])
+    return [*planned, canary.request_limit_count]
 
 
 def prompts_of(seed: int) -> list[str]:
