@@ -46,6 +46,7 @@ CANARY = gates.CanarySettings(
     failure_margin_fraction=0.3,
 )  # fmt: skip
 KEY = b"k" * 32
+LETTERS = {chr(byte): number for number, byte in enumerate(range(32, 127))}
 GATE = gates.GateSettings(canary=CANARY, rollout=gates.RolloutSettings(tick_s=0.25))
 
 
@@ -61,11 +62,13 @@ class Beside:
     def opened(self) -> Registry:
         return Registry(self.registry)
 
-    def pushed(self, number: int, pace: str = "0.002") -> str:
-        """Another version, measured and vouched for; each token takes so many seconds."""
+    def pushed(self, number: int, pace: str = "0.002", **told: str) -> str:
+        """Another version, measured and vouched for; each token takes so many seconds. `told`: what else a
+        stand-in reads beside it."""
         source = model(self.folder / f"source-{number}", number)
-        (source / "pace.txt").write_text(pace)
-        Tokenizer(BPE()).save(str(source / "tokenizer.json"))
+        for name, text in {"pace": pace, **told}.items():
+            (source / f"{name}.txt").write_text(text)
+        Tokenizer(BPE(LETTERS, [])).save(str(source / "tokenizer.json"))
         opened = self.opened()
         text = opened.push(source, "chat", "ann").version.text
         beside = opened.find("chat@serving").digest if number > 1 else ""

@@ -24,7 +24,7 @@ from twofold.app.loop_page import LoopShown
 from twofold.app.loop_settings import serve_settings, train_settings
 from twofold.app.loop_stages import LoopRequest, gate_for_it, measured_service, service_settings
 from twofold.app.looping import prove, up
-from twofold.app.promoting import promote_version
+from twofold.app.promoting import promote_version, roll_back_version
 from twofold.app.releasing import Release
 from twofold.app.sources import load
 from twofold.core.errors import InputErrors, ValueRefusedError
@@ -132,7 +132,11 @@ def test_up_registers_and_evaluates_what_is_trained_and_releases_nothing_to_a_se
             opened.approve("tiny:2", "bob", "")
             opened.close()
             asked = ("tiny:2", tmp_path / ".twofold-registry", "ann", "", "serving", "", 1)
-            assert not promote_version(*asked).service
+            alone = "the server behind the URL is not ours to release to"
+            moved = promote_version(*asked)
+            assert moved.service == f"the alias alone moved, and nothing was measured on an engine: {alone}"
+            back = roll_back_version("tiny", tmp_path / ".twofold-registry", "ann", "", "serving")
+            assert back.service == f"the alias alone moved: {alone}"
         finally:
             bring_down(state)
     said = "the server behind the URL is not ours to release to; tiny:{} is registered and evaluated"

@@ -3,8 +3,9 @@
 It answers `/health`, `/v1/models`, `/metrics` and both kinds of request. While the file that STUB_ORDERS
 names exists and holds `dead`, its worker is dead behind the open port, as one of transformers' is; `mute`:
 health is well and no request is ever answered; `slow`: tokens take a tenth of a second. Else a token takes
-as many seconds as STUB_PACE_S or the file `pace` of the artefact's folder says. As a real one it may die of a
-prompt: with STUB_CACHE of one that is longer, in bytes and tokens of answer, and of one with POISON.
+as many seconds as STUB_PACE_S or the file `pace` of the artefact's folder says, the first one as many more as
+`first` says, and it holds as many bytes as `ballast` says. As a real one it may die of a prompt: with
+STUB_CACHE of one that is longer, in bytes and tokens of answer, and of one with POISON.
 """
 
 import json
@@ -18,8 +19,18 @@ from typing import Any
 ORDERS = Path(os.environ.get("STUB_ORDERS", "/nonexistent"))
 METRICS = os.environ.get("STUB_METRICS", "")
 CACHE = int(os.environ.get("STUB_CACHE", "0"))
-PACE = Path(sys.argv[2], "pace.txt") if len(sys.argv) > 2 else Path("/nonexistent")
-PACE_S = float(PACE.read_text() if PACE.is_file() else os.environ.get("STUB_PACE_S", "0"))  # of each token
+FOLDER = Path(sys.argv[2] if len(sys.argv) > 2 else "/nonexistent")
+
+
+def told(name: str, otherwise: str = "0") -> str:
+    """What a file of the artefact's folder says."""
+    path = FOLDER / f"{name}.txt"
+    return path.read_text() if path.is_file() else otherwise
+
+
+PACE_S = float(told("pace", os.environ.get("STUB_PACE_S", "0")))  # of each token
+FIRST_S = float(told("first"))  # more of the first
+BALLAST = b"x" * int(told("ballast"))
 
 
 def order() -> str:
@@ -79,7 +90,7 @@ class Engine(BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         for number in range(count):
-            time.sleep(0.1 if order() == "slow" else PACE_S)
+            time.sleep((0.1 if order() == "slow" else PACE_S) + (0 if number else FIRST_S))
             last = number == count - 1
             choice = {"index": 0, "text": f"t{number} ", "finish_reason": "length" if last else None}
             event = b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.test_registry import model
+from tests.live.test_registry import FOUND, model
+from twofold.cli import main
 from twofold.core.errors import AlteredError, FileError
-from twofold.live.registry import blobs
+from twofold.live.registry import attachments, blobs
 from twofold.live.registry.bill import installed
 from twofold.live.registry.referrers import BILL, SIGNATURE, read_referrer
 from twofold.live.registry.registry import Registry
 from twofold.live.registry.signatures import SignatureRefusedError
+from twofold.policy.release.rules import Limits
 
 MODULE = Path("/usr/lib/softhsm/libsofthsm2.so")  # where Debian has it
 LABEL, PIN = "releases", "4321"
@@ -194,3 +196,46 @@ def test_a_key_that_never_leaves_its_module_signs(
     registry.verify("chat", public)
     with pytest.raises(SignatureRefusedError, match="does not sign"):
         registry.sign("chat", address.replace(LABEL, "nobody"), "ann")
+
+
+def test_an_unsigned_promotion_is_refused_by_its_rule_and_logged(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unsigned, and signed by another key: refused; signed by the key that is asked for: let."""
+    private, public = key_pair(tmp_path, "ann")
+    theirs, _ = key_pair(tmp_path, "eve")
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    registry.evaluated("chat", FOUND, "ann")
+    registry.approve("chat", "bob", "")
+    asked = ["registry", "promote", "chat", "--registry", str(registry.folder), "--by", "ann"]
+    for signer in ("", str(theirs)):
+        if signer:
+            registry.sign("chat", signer, "eve")
+        assert main([*asked, "--public-key", str(public)]) == 3
+        said = capsys.readouterr().err
+        assert f"signature not signed by {public}; passes: `registry sign` by who has that key" in " ".join(
+            said.split()
+        )
+        line = json.loads(registry.tables.log()[-1])
+        assert (line["what"], list(line["rules"])) == ("refused promotion to serving", ["signature"])
+        assert registry.tables.aliases("chat") == {}
+    registry.sign("chat", str(private), "ann")
+    assert main([*asked, "--public-key", str(public)]) == 0
+    assert registry.tables.aliases("chat") == {"serving": 1}
+
+
+def test_a_signature_is_checked_once_however_often_the_rules_are_asked(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, public = key_pair(tmp_path, "ann")
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    registry.sign("chat", str(private), "ann")
+    checked: list[Path] = []
+    check = attachments.check_signature
+    monkeypatch.setattr(
+        attachments, "check_signature", lambda *words: (checked.append(words[0]), check(*words))
+    )
+    limits = Limits(signed_by=str(public))
+    for _ in range(3):
+        assert "signature" not in {each.rule for each in registry.judge("chat", "serving", limits)}
+    assert len(checked) == 1

@@ -6,6 +6,7 @@ Twenty trials of each, and how often the gate is wrong: `python -m tests.soak --
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,11 @@ pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
 pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
 from tests.soak.releases import BAD, GOOD, SEEN_BYTES, Engine, train, tried
+from twofold.cli import main
 from twofold.core.data import from_data
 from twofold.live.registry.evaluate_worker import Asked, evaluate
 from twofold.live.registry.registry import Registry
+from twofold.live.training import variants
 from twofold.live.training.corpus import held_out_texts
 from twofold.policy.release.rules import Evaluation, Limits
 
@@ -103,3 +106,27 @@ def test_r_178_each_gate_stops_a_model_that_was_made_to_fail_it(
     broken = judged(registry, tmp_path, model, tmp_path / "release", **run)
     assert rules <= broken.keys()
     assert all(broken.values())
+
+
+def test_r_178_a_model_made_surer_than_it_is_right_is_stopped_by_its_calibration_error(
+    registry: Registry, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same likeliest tokens, each with three times the log odds: `promote` says the figure, and ends
+    with 3."""
+    variants.write_variant(model, tmp_path / "sure", surer)
+    run = {"run": "sha256:" + "2" * 64}
+    assert "calibration" in judged(registry, tmp_path, model, tmp_path / "sure", **run)
+    before, found = (registry.describe(f"tiny:{number}").evaluation for number in (1, 2))
+    assert before is not None and found is not None
+    old, new = before.calibration_error_fraction, found.calibration_error_fraction
+    assert old is not None and new is not None and new > old + 0.02
+    words = ["registry", "promote", "tiny:2", "--registry", str(registry.folder), "--by", "ann"]
+    assert main(words) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"calibration {new:.4g}; passes: at most {old + 0.02:.4g}" in said
+    assert registry.find("tiny@serving").text == "tiny:1"
+
+
+def surer(tensors: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
+    """Logits are linear in the last norm's weights."""
+    return {name: 3.0 * each if name == "model.norm.weight" else each for name, each in tensors.items()}

@@ -67,6 +67,7 @@ class ServeSettings:
     tier_servers: tuple[GatewayReplica, ...] = ()  # of the spec's CPU tiers
     tier_commands: tuple[tuple[str, str, int], ...] = ()  # of those to start: name, command and port
     server: EngineSettings | None = None  # the spec's own, which runs already
+    signed_by: str = ""  # the public key that the spec asks signatures of
     device: str = "cpu"  # cuda: an accelerator for each replica
     kv_block_count: int = KV_BLOCK_COUNT  # of a replica's cache
     closed_loads: tuple[int, ...] = CLOSED_LOADS
@@ -227,6 +228,7 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         model_config=Path(service.model.config),
         registered=service.model.registry or "",
         server=server_of(service),
+        signed_by=str(service.signed_by.resolve()) if service.signed_by else "",
         device=device_here(slot_count),
         program=program_of(service.engine, program)
         if not service.server and (program or service.engine != OURS)

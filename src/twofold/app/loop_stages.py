@@ -26,7 +26,7 @@ from twofold.app.loop_settings import (
 from twofold.app.loop_tiers import tier_notes, tiers_measured
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
-from twofold.app.releasing import Release, engine_of_release
+from twofold.app.releasing import Release, engine_of_release, limits_of
 from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
 from twofold.contracts.results.plan import Plan
@@ -196,6 +196,9 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
         registered=release.text.partition(":")[0],
         questions=release.questions,
         samples_fraction=request.serving.samples_fraction,
+        limits=limits_of(request, gate.built.settings),
+        prompt_tokens=request.serving.input_tokens,
+        answer_tokens=request.serving.output_tokens,
         tier_servers=request.serving.tier_servers,
         tier_processes=tuple(
             tier_process(*told, str(request.spec.resolve().parent)) for told in request.serving.tier_commands

@@ -13,7 +13,16 @@ from typing import Any
 
 from twofold.app.loop_settings import STATE_FOLDER
 from twofold.app.registering import who_of
-from twofold.app.releasing import engine_with, formats_of, questions_for, taken
+from twofold.app.releasing import (
+    OF_ENGINE,
+    OF_OTHERS,
+    engine_with,
+    formats_of,
+    is_of_engine,
+    on_engine,
+    questions_for,
+    taken,
+)
 from twofold.core.errors import BusyError, RunError
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.control import moving, trials
@@ -66,27 +75,46 @@ class Traced(Shown):
 
 
 def promote_version(
-    reference: str, registry: Path, by: str, why: str, alias: str, loss_rise: str, approvals: int
+    reference: str,
+    registry: Path,
+    by: str,
+    why: str,
+    alias: str,
+    loss_rise: str,
+    approvals: int,
+    public_key: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Moved:
-    """Let an alias mean a version, unless a rule refuses; one that is served is tried by the gate first."""
-    limits = replace(Limits(), approvals_least=approvals)
-    if loss_rise:
-        limits = replace(limits, loss_rise_fraction=parse_quantity(loss_rise, Dimension.FRACTION))
+    """Let an alias mean a version, unless a rule refuses; one that is served is tried by the gate first.
+
+    Beside a service the rules are those of its spec, and what they ask of the engine that serves is measured
+    there, where it was not.
+    """
     opened, who = Registry(registry), who_of(by)
     version = opened.find(reference)
-    state = served_beside(registry, version.name) if alias == SERVING else None
-    service = None if state is None else trials.wanted_service(state)
+    service = _wanted(registry, version.name) if alias == SERVING else None
+    state = None if service is None else served_beside(registry, version.name)
+    limits = replace(service.limits if service else Limits(), approvals_least=approvals)
+    if loss_rise:
+        limits = replace(limits, loss_rise_fraction=parse_quantity(loss_rise, Dimension.FRACTION))
+    if public_key is not None:
+        limits = replace(limits, signed_by=str(public_key))
     if state is None or service is None:
-        return Moved(opened.promote(version.text, who, why, limits, alias))
+        if service is not None and not _is_measured(opened, version.text, service):
+            limits = replace(limits, ttft_p95_s=None, tpot_p95_s=None, memory_bytes=None)
+        words = _alone(service, "the alias alone moved, and nothing was measured on an engine")
+        return Moved(opened.promote(version.text, who, why, limits, alias), words)
     _settled(opened, version.name, state)
     limits = replace(limits, formats=formats_of(service.engine.kind))
-    name = version.digest.replace(":", "-")
-    is_tried = service.gate.canary is not None and trials.serving_version(state) != name
+    is_tried = service.gate.canary is not None and trials.serving_version(state) != _folder_name(
+        version.digest
+    )
     ask = opened.admit if is_tried else opened.promote
-    if opened.judge(version.text, SERVING, limits):
+    if not _is_let(opened, version.text, state, service, limits, who, tell):
         ask(version.text, who, why, limits)  # refused and logged, before anything is opened
     if not is_tried:
-        return _brought(opened, version.text, state, service, lambda: ask(version.text, who, why, limits))
+        moved = _brought(opened, version.text, state, service, lambda: ask(version.text, who, why, limits))
+        return replace(moved, service=f"{moved.service}{_unasked(limits)}")
     now = opened.tables.aliases(version.name).get(SERVING)
     beside = f"{version.name}:{now}" if now else "what serves"
     release = taken(state, opened, version.text)  # what may fail comes before it is a candidate
@@ -95,17 +123,68 @@ def promote_version(
     intent = moving.Intent(CANDIDATE, release.folder.name, engine, is_tried=True, questions=questions)
     with _as_one(opened, version.name, state, intent):
         move = ask(version.text, who, why, limits)
-    words = f"the gate tries it beside {beside}, and decides"
+    words = f"the gate tries it beside {beside}, and decides{_unasked(limits)}"
     return Moved(move, f"{words}: `twofold status`, `twofold registry show {version.name}`")
+
+
+def _is_let(
+    opened: Registry,
+    text: str,
+    state: Path,
+    service: ServiceSettings,
+    limits: Limits,
+    who: str,
+    tell: Callable[[str], None],
+) -> bool:
+    """Whether the rules let it pass; what they ask of the engine that serves is measured there first, where
+    nothing else refuses and nobody measured it there."""
+
+    def broken() -> set[str]:
+        return {each.rule for each in opened.judge(text, SERVING, limits)}
+
+    refused, found = broken(), opened.describe(text).evaluation
+    if refused - OF_ENGINE or found is None or is_of_engine(found, service.engine):
+        return not refused
+    if not service.prompt_tokens or not _asks_the_engine(limits):
+        return not refused
+    release = taken(state, opened, text, tell)
+    engine = engine_with(service.engine, release, state, opened.folder)
+    tokens = service.prompt_tokens, service.answer_tokens
+    opened.evaluated(text, on_engine(state, release, engine, tokens, found, limits, tell), who)
+    return not broken()
+
+
+def _asks_the_engine(limits: Limits) -> bool:
+    return any(most is not None for most in (limits.ttft_p95_s, limits.tpot_p95_s, limits.memory_bytes))
+
+
+def _is_measured(opened: Registry, text: str, service: ServiceSettings) -> bool:
+    """Whether times and memory of a version are known of the engine that a service runs."""
+    found = opened.describe(text).evaluation
+    return found is not None and is_of_engine(found, service.engine)
+
+
+def _unasked(limits: Limits) -> str:
+    """What the service promises nothing of, so that no release is measured for it."""
+    if _asks_the_engine(limits):
+        return ""
+    return "; it promises neither times nor memory, and none were measured"
+
+
+def _alone(service: ServiceSettings | None, words: str) -> str:
+    """In words, why no service follows an alias; "" where none is of its name."""
+    if service is None:
+        return ""
+    return f"{words}: {OF_OTHERS if service.engine.url else 'its service does not run'}"
 
 
 def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) -> Moved:
     """Let an alias mean what it meant before; a service that serves it goes back as well."""
     opened, who = Registry(registry), who_of(by)
-    state = served_beside(registry, name) if alias == SERVING else None
-    service = None if state is None else trials.wanted_service(state)
+    service = _wanted(registry, name) if alias == SERVING else None
+    state = None if service is None else served_beside(registry, name)
     if state is None or service is None:
-        return Moved(opened.roll_back(name, who, why, alias))
+        return Moved(opened.roll_back(name, who, why, alias), _alone(service, "the alias alone moved"))
     _settled(opened, name, state)
     version = opened.before(name)
 
@@ -123,10 +202,10 @@ def trace_version(reference: str, registry: Path) -> Traced:
     """Where a version comes from, back to the first, and where replicas of it answer now."""
     opened = Registry(registry)
     described, served_at = opened.describe(reference), ""
-    state = served_beside(registry, described.version.name)
-    service = None if state is None else trials.wanted_service(state)
+    name = described.version.name
+    service, state = _wanted(registry, name), served_beside(registry, name)
     if state is not None and service is not None:
-        names = trials.serving_replicas(state, described.version.digest.replace(":", "-"))
+        names = trials.serving_replicas(state, _folder_name(described.version.digest))
         served_at = f"{service.url}, by {', '.join(names)}" if names else ""
     return Traced(tuple(opened.trace(reference)), described.aliases, served_at)
 
@@ -134,13 +213,26 @@ def trace_version(reference: str, registry: Path) -> Traced:
 def served_beside(registry: Path, name: str) -> Path | None:
     """The state of the service that runs beside a registry and serves this name of it; None: none does, or
     its server is not ours to release to."""
-    state = registry.resolve().parent / STATE_FOLDER
-    service = trials.wanted_service(state)
-    if service is None or service.registered != name or Path(service.registry) != registry.resolve():
-        return None
-    if service.engine.url:
+    service, state = _wanted(registry, name), _state_beside(registry)
+    if service is None or service.engine.url:
         return None
     return state if trials.serving_version(state) else None
+
+
+def _wanted(registry: Path, name: str) -> ServiceSettings | None:
+    """What is wanted of the service of this name beside a registry, whether it runs or not."""
+    service = trials.wanted_service(_state_beside(registry))
+    is_of_it = service is not None and Path(service.registry) == registry.resolve()
+    return service if service is not None and is_of_it and service.registered == name else None
+
+
+def _state_beside(registry: Path) -> Path:
+    return registry.resolve().parent / STATE_FOLDER
+
+
+def _folder_name(digest: str) -> str:
+    """What a service calls it."""
+    return digest.replace(":", "-")
 
 
 def _brought(

@@ -34,7 +34,16 @@ from twofold.policy.gate import settings as gates
 from twofold.policy.release.rules import Evaluation, Limits
 
 BY = "up"  # who pushes: a program; who calls it vouches for what comes out
-OF_PEOPLE = {"seal", "tokenizer", "format", "weights", "approval"}  # rules that no measuring helps with
+OF_PEOPLE = {
+    "seal",
+    "tokenizer",
+    "signature",
+    "format",
+    "weights",
+    "approval",
+}  # rules that no measuring helps with
+OF_ENGINE = {"ttft", "tpot", "memory"}  # rules that ask the engine which will serve
+BESIDE = ", beside "  # in what an evaluation says of engines: the one that will serve, and what told the rest
 OF_OTHERS = "the server behind the URL is not ours to release to"
 HELD_OUT, QUESTIONS = "held-out.jsonl", "questions"
 SEEN_BYTES = 4_000_000  # of the sources, that a run of a loop may have seen: `TrainJob.corpus_bytes`
@@ -169,7 +178,11 @@ def _measure(request: LoopRequest, opened: Registry, described: Described, gate:
     release = taken(request.state, opened, text, request.progress)
 
     def on_ours(found: Evaluation) -> Evaluation:
-        return found if request.serving.server else on_engine(request, release, found, limits)
+        told = request.serving
+        if told.server:
+            return found
+        engine, tokens = engine_of_release(request, release), (told.input_tokens, told.output_tokens)
+        return on_engine(request.state, release, engine, tokens, found, limits, request.progress)
 
     measured(opened, text, held_out(request), BY, SERVING, request.progress, on_ours)
 
@@ -281,6 +294,7 @@ def limits_of(request: LoopRequest, gate: gates.GateSettings) -> Limits:
     first = gate.classes[0] if gate.classes else None
     return Limits(
         formats=formats_of(request.serving.engine),
+        signed_by=request.serving.signed_by,
         ttft_p95_s=first.ttft_slo_s if first else None,
         tpot_p95_s=first.tpot_slo_s if first else None,
         memory_bytes=float(psutil.virtual_memory().total) / request.serving.replica_count,
@@ -292,21 +306,30 @@ def formats_of(engine: str) -> tuple[str, ...]:
     return ("safetensors",) if engine == "llama.cpp" else Limits().formats
 
 
-def on_engine(request: LoopRequest, release: Release, found: Evaluation, limits: Limits) -> Evaluation:
+def on_engine(
+    state: Path,
+    release: Release,
+    engine: EngineSettings,
+    tokens: tuple[int, int],
+    found: Evaluation,
+    limits: Limits,
+    tell: Callable[[str], None],
+) -> Evaluation:
     """What was measured, with times and memory of the engine that will serve, for one client and nobody else.
 
-    Measured again where it misses what is promised: a machine that something disturbed is no slow model.
+    `tokens` are those of a usual prompt and its answer. Measured again where it misses what is promised: a
+    machine that something disturbed is no slow model.
     """
-    wanted, best = request.serving, found
-    prompts = loader.prompts_of(release.folder, wanted.input_tokens, seed=SEED)
-    with trials.engine_alone(request.state, engine_of_release(request, release)) as (base, model):
+    input_tokens, output_tokens = tokens
+    best, prompts = found, loader.prompts_of(release.folder, input_tokens, seed=SEED)
+    with trials.engine_alone(state, engine) as (base, model):
         for _ in range(ENGINE_TRIES):
-            request.progress(f"evaluate {release.text} on {wanted.engine}")
+            tell(f"evaluate {release.text} on {engine.kind}")
             load = loader.hold_closed(
                 loader.bare_endpoint(base, model),
                 cycle(prompts),
                 1,
-                max_tokens=wanted.output_tokens,
+                max_tokens=output_tokens,
                 request_count=ENGINE_REQUESTS,
                 warmup_count=2,
             )
@@ -315,13 +338,22 @@ def on_engine(request: LoopRequest, release: Release, found: Evaluation, limits:
                 found,
                 ttft_p95_s=point.ttft.p95_s if point.ttft else None,
                 tpot_p95_s=point.tpot.p95_s if point.tpot else None,
-                memory_bytes=trials.alone_memory_bytes(request.state),
-                engine=f"{wanted.engine}, beside {found.engine}",
+                memory_bytes=trials.alone_memory_bytes(state),
+                engine=f"{_on(engine)}{found.engine.rpartition(BESIDE)[2]}",
             )
             best = tried if best is found else _faster(best, tried)
             if _keeps(best.ttft_p95_s, limits.ttft_p95_s) and _keeps(best.tpot_p95_s, limits.tpot_p95_s):
                 break
     return best
+
+
+def is_of_engine(found: Evaluation, engine: EngineSettings) -> bool:
+    """Whether times and memory were measured on this engine."""
+    return found.engine.startswith(_on(engine)) and found.ttft_p95_s is not None
+
+
+def _on(engine: EngineSettings) -> str:
+    return f"{engine.kind}{BESIDE}"
 
 
 def _faster(one: Evaluation, other: Evaluation) -> Evaluation:

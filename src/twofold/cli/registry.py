@@ -116,6 +116,7 @@ QUESTIONS = {
         tries on a share of the requests. {SAID}
         """,
         answer="promoting.promote_version",
+        progress=stage_lines,
         parameters=(
             REFERENCE,
             REGISTRY,
@@ -129,6 +130,7 @@ QUESTIONS = {
                 "How many must vouch, besides who pushed it.",
                 type=click.IntRange(0, 9),
             ),
+            PUBLIC_KEY,
             JSON,
         ),
     ),

@@ -26,6 +26,7 @@ SERVING = Release("sha256:1", True, "t" * 64, ("safetensors",), "ann", ("bob",),
 NEW = replace(SERVING, digest="sha256:2")
 SMALLER = replace(NEW, quantised_from="sha256:0", before_quantised=replace(EVALUATED, loss_nats=1.97))
 LIMITS = Limits(ttft_p95_s=0.1, tpot_p95_s=0.02, memory_bytes=2e9, calibration_error_fraction=0.2)
+SIGNED = replace(LIMITS, signed_by="release.pub")
 
 
 def rules_of(new: Release, serving: Release | None = SERVING, limits: Limits = LIMITS) -> set[str]:
@@ -76,6 +77,12 @@ def test_each_rule_stops_what_was_made_to_fail_it_and_names_the_figure(
     assert refused.rule == rule
     assert figure in refused.figure
     assert refused.passes
+
+
+def test_a_signature_is_asked_for_where_the_limits_name_a_key() -> None:
+    [refused] = refusals(NEW, SERVING, SIGNED)
+    assert (refused.rule, refused.figure) == ("signature", "not signed by release.pub")
+    assert refusals(replace(NEW, signed=True), SERVING, SIGNED) == ()
 
 
 @given(st.floats(0.1, 10.0), st.floats(0.0, 0.2), st.floats(0.5, 2.0))

@@ -255,6 +255,10 @@ class Service(Part):
         default=0.0,
         description="of the requests: whose text `up` keeps, redacted, to learn from",
     )
+    signed_by: fields.FilePath | None = Field(
+        default=None,
+        description="a public key, a PEM file: nothing is released that its private key did not sign",
+    )
     policies: Policies = Field(
         default=Policies(),
         description="the gate's, of `up` and of rehearsals; a scenario's stand over them",

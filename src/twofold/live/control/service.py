@@ -29,6 +29,7 @@ from twofold.live.gateway.request_log import key_beside, requests_log, samples_l
 from twofold.live.processes import digest_of
 from twofold.live.server_urls import server_url
 from twofold.policy.gate import settings as gates
+from twofold.policy.release.rules import Limits
 
 GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
 
@@ -57,6 +58,9 @@ class ServiceSettings:
     tier_servers: tuple[GatewayReplica, ...] = ()  # of `gate.tiers`
     tier_processes: tuple[TierProcess, ...] = ()  # those of them that are ours to start
     reach: Reach = field(default_factory=Reach)
+    limits: Limits = field(default_factory=Limits)  # that a release keeps, whoever promotes it
+    prompt_tokens: int = 0  # of a usual request, by which a release is measured; 0: not known …
+    answer_tokens: int = 0  # … and of its answer
 
     @property
     def version(self) -> str:

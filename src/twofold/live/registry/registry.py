@@ -6,7 +6,7 @@ as it is copied. A release is refused with all the rules that it breaks, and the
 
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from twofold.live.registry import blobs
 from twofold.live.registry.attachments import Attachments
 from twofold.live.registry.formats import check_file, model_facts, with_digests
 from twofold.live.registry.referrers import EVALUATION, SIGNATURE
-from twofold.live.registry.signatures import check_names, check_signature, sign
+from twofold.live.registry.signatures import SignatureRefusedError, check_names, check_signature, sign
 from twofold.live.registry.stores import check_address, keep_address, open_store, tables_exist
 from twofold.live.registry.tables import NOTHING, AliasMove, Tables, Version
 from twofold.live.seals import check_seal, key_of, sealed
@@ -87,6 +87,9 @@ class Registry:
         self._key = key_of(named.with_name(f"{named.name}.key"), make=is_new)
         self.tables = Tables(open_store(folder, tables), self._key)
         self.attachments = Attachments(folder, self.tables)
+        self._signed: dict[
+            tuple[str, str, int], bool
+        ] = {}  # by model, key, and how many signatures there were
         if is_new and tables:
             self.tables.check_log()  # which may be another registry's
             keep_address(folder, tables)
@@ -289,7 +292,8 @@ class Registry:
         now = self.tables.aliases(new.version.name).get(alias)
         serving = self.describe(f"{new.version.name}:{now}") if now else None
         same = serving is not None and serving.version.digest == new.version.digest
-        return refusals(_release(new), None if serving is None or same else _release(serving), limits)
+        release = replace(_release(new), signed=self._is_signed(new, limits.signed_by))
+        return refusals(release, None if serving is None or same else _release(serving), limits)
 
     def promote(
         self, reference: str, by: str, why: str, limits: Limits, alias: str = SERVING, beside: str = ""
@@ -299,7 +303,9 @@ class Registry:
         Raises ReleaseRefusedError with every rule that it breaks.
         """
         version = self.find(reference)
-        blobs.check_stored(self.folder, self.describe(version.text).stored)
+        described = self.describe(version.text)
+        blobs.check_stored(self.folder, described.stored)
+        self._is_signed(described, limits.signed_by)  # takes its time, which nobody is to wait for below
         with self.tables.whole():  # what is judged is what moves, whoever else approves or promotes meanwhile
             broken = self.judge(version.text, beside or alias, limits)
             if not broken:
@@ -433,6 +439,20 @@ class Registry:
         except AlteredError:
             return False
         return True
+
+    def _is_signed(self, described: Described, public_key: str) -> bool:
+        """Whether a signature of it is by a key; each is checked once. Raises FileError without that key."""
+        asked = (described.stored.digest, public_key, described.signature_count)
+        if public_key and described.signature_count and asked not in self._signed:
+            with tempfile.TemporaryDirectory() as beside:
+                blobs.take_out(self.folder, described.stored, Path(beside) / "files")
+                try:
+                    self._signature(described, Path(beside) / "files", Path(public_key))
+                except SignatureRefusedError:
+                    self._signed[asked] = False
+                else:
+                    self._signed[asked] = True
+        return self._signed.get(asked, False)
 
     def _signature(self, described: Described, files: Path, public_key: Path) -> str:
         return self.attachments.signature_by(described.stored, described.version, files, public_key)

@@ -54,6 +54,7 @@ class Release:
     parent: str = ""  # the digest of the model that it was made from
     run: str = ""  # the digest of the training that it came out of
     weights_sha256: str = ""
+    signed: bool = False  # by the key that the limits name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Limits:
     memory_bytes: float | None = None
     approvals_least: int = 1
     own_approval_counts: bool = False  # of whoever pushed it
+    signed_by: str = ""  # the PEM file of the public key that a signature must fit; "": none is asked for
     same_tokenizer: bool = True
     formats: tuple[str, ...] = ("safetensors", "compressed-tensors")  # that the engine reads
     token_count_least: int = 1000
@@ -116,6 +118,8 @@ def _identity(new: Release, serving: Release | None, limits: Limits) -> Iterator
     if limits.same_run_same_weights and same_run and others and serving is not None:
         found = f"weights {new.weights_sha256[:12]}, of the run that made {serving.weights_sha256[:12]}"
         yield Refusal("weights", found, "the bytes that the run made, or `--from quantised=`")
+    if limits.signed_by and not new.signed:
+        yield Refusal("signature", f"not signed by {limits.signed_by}", "`registry sign` by who has that key")
     if not set(new.formats) & set(limits.formats):
         yield Refusal("format", ", ".join(new.formats) or "no weights", f"one of {', '.join(limits.formats)}")
 
