@@ -3,7 +3,8 @@
 All in one run, on a file of random bytes that the system is asked to let go of before each reading:
 hashing it as `sha256sum` does, pushing it as a version, verifying and pulling that. Ratios are of
 medians. The seconds of a promotion and of the way back are those of whole commands, the start of the
-process and, for the first, a check of every byte included.
+process and, for the first, a check of every byte included; once with nobody beside the registry, once until
+every replica of a service of stand-ins runs the other version: what a real engine takes to load is its own.
 """
 
 import json
@@ -17,12 +18,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from twofold.app.loop_settings import STATE_FOLDER
+from twofold.app.releasing import taken
+from twofold.live.control.engines import EngineSettings
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.supervisor import bring_down, bring_up
+from twofold.live.processes import free_port
 from twofold.live.registry.registry import Registry
 from twofold.live.training.artefact import flush, sha256_of
 from twofold.policy.release.rules import Evaluation
 
 SIZE_BYTES = 512 << 20
 ROUNDS = 5
+RELEASES = 3  # of each way, beside a service
+GOAL_S = 5.0  # of a promotion, and of the way back
+STUB = Path(__file__).parents[1] / "tests" / "live" / "stub_server.py"
 FOUND = Evaluation("a" * 64, 5000, 2.0, calibration_error_fraction=0.0, drift_nats=0.0)
 
 
@@ -36,7 +46,7 @@ def write_model(folder: Path, size_bytes: int) -> Path:
         for _ in range(size_bytes >> 20):
             file.write(os.urandom(1 << 20))
     (folder / "config.json").write_text('{"architectures": ["Random"]}')
-    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
     flush(folder / "model.safetensors")
     return folder
 
@@ -75,17 +85,22 @@ def _rates(here: Path) -> dict[str, list[float]]:
     return taken
 
 
-def _releases(here: Path) -> dict[str, float]:
-    """Seconds of a promotion and of the way back, by the command line."""
-    folder = here / "registry"
-    registry = Registry(folder, make=True)
+def _registry(folder: Path) -> Registry:
+    """One of two versions that may be released."""
+    registry, here = Registry(folder, make=True), folder.parent
     for number in (1, 2):
         source = write_model(here / f"small-{number}", SIZE_BYTES // 4)
         registry.push(source, "chat", "ann")
         beside = registry.find("chat:1").digest if number == 2 else ""
         registry.evaluated(f"chat:{number}", replace(FOUND, beside=beside), "ann")
         registry.approve(f"chat:{number}", "bob", "")
-    registry.close()
+    return registry
+
+
+def _releases(here: Path) -> dict[str, float]:
+    """Seconds of a promotion and of the way back, by the command line."""
+    folder = here / "registry"
+    _registry(folder).close()
     at = ("--registry", str(folder), "--by", "ann")
     return {
         "promote": max(seconds(command("promote", f"chat:{number}", *at)) for number in (1, 2)),
@@ -93,11 +108,39 @@ def _releases(here: Path) -> dict[str, float]:
     }
 
 
+def _beside(here: Path) -> dict[str, list[float]]:
+    """The same, until every replica of the service that follows the alias runs the version."""
+    folder, state, program = here / "registry", here / STATE_FOLDER, here / "stub"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n')
+    program.chmod(0o755)
+    registry, at = _registry(folder), ("--registry", str(folder), "--by", "ann")
+    command("promote", "chat:1", *at)()
+    release = taken(state, registry, "chat@serving")
+    registry.close()
+    engine = EngineSettings(
+        str(release.folder), "float32", 1, 256, 64, program=str(program), digest=release.digest
+    )
+    told = ServiceSettings(
+        engine, 2, 8, free_port(), 0.001, 0.01, registry=str(folder.resolve()), registered="chat"
+    )
+    found: dict[str, list[float]] = {"promote": [], "roll back": []}
+    try:
+        bring_up(told, state)
+        for _ in range(RELEASES):
+            found["promote"].append(seconds(command("promote", "chat:2", *at)))
+            found["roll back"].append(seconds(command("rollback", "chat", *at)))
+    finally:
+        bring_down(state)
+    return found
+
+
 def main() -> None:
     """Print rates with their ratios to the disk's hashing, and the seconds of a release."""
     with tempfile.TemporaryDirectory() as folder:
         taken = _rates(Path(folder))
         released = _releases(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        beside = _beside(Path(folder))
     hashing_s = statistics.median([*taken.pop("hash"), *taken.pop("hash again")])
     print(
         f"hashing  {SIZE_BYTES / hashing_s / 1e6:6,.0f} MB/s, medians of {ROUNDS} of {SIZE_BYTES >> 20} MiB"
@@ -108,6 +151,10 @@ def main() -> None:
         print(f"{what:<8} {rate:6,.0f} MB/s, {hashing_s / median_s:4.0%} of hashing")
     for what, time_s in released.items():
         print(f"{what:<9} {time_s:5.2f} s as a command, {SIZE_BYTES >> 22} MiB checked")
+    for what, times_s in beside.items():
+        goal = f"goal {GOAL_S:.0f} s {'met' if max(times_s) <= GOAL_S else 'missed'}"
+        took = f"{statistics.median(times_s):5.2f} s, at most {max(times_s):.2f} s of {len(times_s)}"
+        print(f"{what:<9} {took}, until both replicas of a service run it: {goal}")
 
 
 if __name__ == "__main__":
