@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
 
-from tests.app.test_promoting import GATE, Beside, still
+from tests.app.test_promoting import GATE, Beside, beside, still
 from twofold.app import promoting
 from twofold.core.data import to_json
 from twofold.core.errors import RunError
 from twofold.live.control import moving, recording, trials
+from twofold.live.control.status import service_status
 from twofold.live.control.store import OFFERED, Store
 from twofold.live.registry.registry import Registry
 
-__all__ = ["still"]  # the fixture
+__all__ = ["beside", "still"]  # fixtures
 DYING = """
 import os, shutil, signal, sys
 from contextlib import contextmanager
@@ -175,6 +177,31 @@ def test_the_next_roll_back_after_a_kill_goes_back_from_what_the_alias_means(
     assert not is_one(still)
     back = promoting.roll_back_version("chat", still.registry, "bob", "", "serving")
     assert back.move.version == 1 and is_one(still)
+
+
+def test_the_controller_goes_on_with_what_was_killed_while_the_service_runs(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks again: what is a candidate is tried, and served."""
+    second = beside.pushed(2)
+
+    class KilledError(BaseException):
+        """Nothing of ours catches it."""
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(moving, "_follow", killed)
+    with pytest.raises(KilledError):
+        promoting.promote_version(second, beside.registry, "ann", "better", "serving", "", 1)
+    opened = beside.opened()
+    assert opened.tables.aliases("chat") == {"serving": 1, "candidate": 2}
+    beside.under_load_until(lambda: opened.tables.aliases("chat") == {"serving": 2})
+    name = opened.find(second).digest.replace(":", "-")
+    beside.under_load_until(lambda: beside.versions() == {name})
+    told = [each.what for each in service_status(beside.state, 40).happened]
+    assert sum("of which nobody told the service" in each for each in told) == 1 and not moving_left(beside)
+    opened.close()
 
 
 def test_what_somebody_else_moved_meanwhile_is_not_put_back(
