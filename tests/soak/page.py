@@ -74,7 +74,8 @@ RELEASES = """\
 
 Releases of a very small model that learnt Python's sources, each tried by the gate's small trial for 2
 requests/s on engines in one process, timed by the processor time that they take; the margins are those that
-so few requests can tell. Twenty of each, with other noise, layers and prompts.
+so few requests can tell. Twenty of each, with other noise, layers and prompts. Of its stages is what a
+release is sent by the end of one at most: the last waits for every test, up to twice what is planned.
 Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
 
 | release | trials | promoted | wrong | decided | worst | sent it | most, of its stages | why |
