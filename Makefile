@@ -12,6 +12,8 @@ VALIDATED := manifests sky deepspeed titan triton vllm
 CORE := .core/.installed
 # Of each fault in `make soak`.
 ROUNDS ?= 100
+# By another name: a line that says MAKE runs even where `make -n` is to show what would.
+AGAIN = $(MAKE)
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
 ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py looping.py operating.py proving.py measure_training.py)
@@ -42,7 +44,7 @@ demo: $(STAMP)
 loop: $(EXTRAS)
 	$(BIN)/twofold up examples/laptop --try-releases; code=$$?; \
 	test $$code -ne 0 || { $(BIN)/twofold up examples/laptop --prove --requests 100 || code=$$?; \
-	  $(MAKE) recalibrate || test $$code -ne 0 || code=1; }; \
+	  $(AGAIN) recalibrate || test $$code -ne 0 || code=1; }; \
 	$(BIN)/twofold down examples/laptop || test $$code -ne 0 || code=1; exit $$code
 
 # The same with no network but loopback, as root.

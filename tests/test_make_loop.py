@@ -17,7 +17,7 @@ MARKS = ("--try-releases", "--prove")
 STEPS = ["up --try-releases", "up --prove", "measure", "calibrate", "plan", "diff", "down"]
 
 
-def made(folder: Path, fails: str, target: str = "loop") -> tuple[int, list[str]]:
+def made(folder: Path, fails: str, *options: str) -> tuple[int, list[str]]:
     """How `make` ended where steps with this word fail, and which steps it came to."""
     program, log = folder / "twofold", folder / "log"
     program.write_text(STAND_IN)
@@ -33,9 +33,9 @@ def made(folder: Path, fails: str, target: str = "loop") -> tuple[int, list[str]
         f"{folder}/.extras",
     ]
     done = subprocess.run(
-        ["make", *words, target], cwd=ROOT, env=told, capture_output=True, text=True, check=False
+        ["make", *words, *options, "loop"], cwd=ROOT, env=told, capture_output=True, text=True, check=False
     )
-    lines = [line.split() for line in log.read_text().splitlines()]
+    lines = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
     steps = [" ".join([line[0], *(word for word in line if word in MARKS)]) for line in lines]
     return done.returncode, steps
 
@@ -58,3 +58,8 @@ def test_the_loop_fails_where_any_step_does_and_lets_nothing_stand(
     code, came_to = made(tmp_path, fails)
     assert (code != 0) == bool(fails), code
     assert came_to == steps
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_showing_what_the_loop_would_do_does_nothing(tmp_path: Path) -> None:
+    assert made(tmp_path, "", "-n") == (0, [])
