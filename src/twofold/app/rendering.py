@@ -83,7 +83,7 @@ def render(
     ready, refused = of_what_is_met(own)
     given = _given(own, ready)
     if not given.pools and not given.runs:
-        raise EmptyError("measured rows alone start nothing", hint="name a model in the spec")
+        raise EmptyError("the plan has nothing that starts", hint="write `serving:` or `training:`")
     if disaggregated:
         given = _parted(given, target)
     lost = [] if not disaggregated else [INSTEAD]

@@ -12,12 +12,14 @@ from twofold.rendering.commands import Command
 from twofold.rendering.devices import image_vendor, is_processor
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
+from twofold.rendering.own import ASKED_IMAGE
 from twofold.rendering.records import FIRST_PORT, ServedPool, label
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_name, runtime_of
 from twofold.rendering.slices import device_id, made_before
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 CACHE = "/cache"
+UNASKED = "a health check: it needs a program of your image, whose own HEALTHCHECK holds"
 HUB = {"HF_TOKEN": "${HF_TOKEN:-}", "HF_HOME": CACHE}  # a secret comes from who starts the file
 
 
@@ -41,7 +43,7 @@ def _service_file(pools: Sequence[ServedPool], given: Given) -> RenderedFile:
         if count < pool.pool.replica_count:
             missing, wanted = pool.pool.replica_count - count, pool.pool.replica_count
             lost.append(f"{missing} of {wanted} replicas of {pool.name}: they need more machines")
-        lost += [f"{pool.name}: {each}" for each in command.lost]
+        lost += [f"{pool.name}: {each}" for each in ([UNASKED] if pool.is_own else command.lost)]
         lost += [each for each in made_before(first.machine.accelerator, given) if each not in lost]
         for number in range(count):
             port, devices = FIRST_PORT + len(services), range(device, device + size)
@@ -72,33 +74,44 @@ def replicas_on_one(pools: Sequence[ServedPool]) -> list[int]:
 
 def _replica(pool: ServedPool, command: Command, given: Given, port: int, devices: range) -> dict[str, Node]:
     """One service of the file."""
-    words = [*_words(command.program, pool, given)]
     accelerator = pool.service.machine.accelerator
-    start_s = pool.service.cold_start_s.high if pool.service.cold_start_s else UNKNOWN_START_S
     service: dict[str, Node] = {
         "image": _image(pool, given),
-        "entrypoint": words,
-        "command": list(_arguments(command, pool, given)),
-        "environment": _environment(command),
+        **({} if pool.is_own else _started(pool, command, given)),
+        "environment": _environment(pool, command),
         "ports": [{"target": pool.port, "published": str(port)}],
-        "volumes": [f"${{HF_HOME:-~/.cache/huggingface}}:{CACHE}"],
+        **({} if pool.is_own else {"volumes": [f"${{HF_HOME:-~/.cache/huggingface}}:{CACHE}"]}),
         "ipc": "host",
-        "healthcheck": {
-            "test": _asked(pool, engine_name(pool)),
-            "interval": "30s",
-            "timeout": "30s",
-            "start_period": Said(f"{ceil(start_s)}s", f"serving.{pool.service.name}.cold_start_s"),
-        },
+        **({} if pool.is_own else {"healthcheck": _health(pool)}),
         "restart": "unless-stopped",
     }
     said = f"{pool.at}.replica.accelerator_count"
     numbers = [Said(device_id(accelerator, each, given), said) for each in devices]
-    return service | _devices(accelerator, given, numbers, _environment(command))
+    return service | _devices(accelerator, given, numbers, _environment(pool, command))
 
 
-def _environment(command: Command) -> dict[str, Node]:
+def _started(pool: ServedPool, command: Command, given: Given) -> dict[str, Node]:
+    """An engine's words; an image of the user's own has its own."""
+    return {
+        "entrypoint": [*_words(command.program, pool, given)],
+        "command": list(_arguments(command, pool, given)),
+    }
+
+
+def _health(pool: ServedPool) -> Object:
+    start_s = pool.service.cold_start_s.high if pool.service.cold_start_s else UNKNOWN_START_S
+    return {
+        "test": _asked(pool, engine_name(pool)),
+        "interval": "30s",
+        "timeout": "30s",
+        "start_period": Said(f"{ceil(start_s)}s", f"serving.{pool.service.name}.cold_start_s"),
+    }
+
+
+def _environment(pool: ServedPool, command: Command) -> dict[str, Node]:
     """What a container is told beside its words."""
-    return {**HUB, **{each.flag: Said(each.value, each.because) for each in command.variables}}
+    told: dict[str, Node] = {each.flag: Said(each.value, each.because) for each in command.variables}
+    return told if pool.is_own else {**HUB, **told}
 
 
 def _devices(accelerator: str, given: Given, numbers: Sequence[Said], environment: Object) -> dict[str, Node]:
@@ -122,6 +135,8 @@ def _devices(accelerator: str, given: Given, numbers: Sequence[Said], environmen
 
 def _image(pool: ServedPool, given: Given) -> str:
     """What the engine's makers publish; another one, or a digest, is set by the variable IMAGE."""
+    if pool.is_own:
+        return f"${{IMAGE:?{ASKED_IMAGE}}}"
     vendor = image_vendor(pool.service.machine.accelerator, given.devices)
     return f"${{IMAGE:-{runtime_of(pool).image(vendor)}}}"
 

@@ -15,6 +15,7 @@ from twofold.live.control.engines import (
     serve_options,
 )
 from twofold.rendering.commands import Command, Option
+from twofold.rendering.own import own_server
 from twofold.rendering.parted import with_role
 from twofold.rendering.records import ServedPool, on_processors
 from twofold.rendering.yaml_text import Said
@@ -167,6 +168,8 @@ def engine_command(pool: ServedPool, weights: str, native_format: str) -> Comman
 
     Raises ValueRefusedError for an engine that no line is known of.
     """
+    if pool.is_own:
+        return own_server(pool)
     name = (pool.pool.replica.engine or "").split()[0]
     if name not in ENGINES:
         hint = f"write `engine:` with one of {', '.join(ENGINES)}"

@@ -8,6 +8,7 @@ from twofold.contracts.results.plan import Plan
 from twofold.rendering.commands import Command
 from twofold.rendering.engines import engine_command
 from twofold.rendering.files import RenderedFile, Weights
+from twofold.rendering.own import own_trainer
 from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.trainers import READ_FOLDERS, trainer_files
 
@@ -29,15 +30,22 @@ class Given:
     def engine_command(self, pool: ServedPool) -> Command:
         """How a replica starts; its weights are the shell's variable of the model."""
         model = pool.pool.model
-        return engine_command(pool, f'"${self.weights.variable(model)}"', self.native_formats[model])
+        native = "" if pool.is_own else self.native_formats[model]
+        return engine_command(pool, f'"${self.weights.variable(model)}"', native)
+
+    def pool_assignments(self, pool: ServedPool) -> list[str]:
+        """Lines of a script that a replica is started after: where its weights are."""
+        return [] if pool.is_own else [self.weights.assignment(pool.pool.model)]
 
     def run_assignments(self, run: TrainedRun) -> list[str]:
         """Lines of a script that a run is started after: where the weights are that it begins with."""
-        if run.run.kind == "pretrain":
+        if run.run.kind == "pretrain" or run.is_own:
             return []
         return [self.weights.assignment(run.run.model, in_folder=run.run.framework in READ_FOLDERS)]
 
     def trainer_files(self, run: TrainedRun) -> tuple[Command, tuple[RenderedFile, ...]]:
         """How a node of a run starts, and the files that it reads."""
+        if run.is_own:
+            return own_trainer(run)
         name = run.run.model
         return trainer_files(run, f'"${self.weights.variable(name)}"', self.models[name], self.digest)

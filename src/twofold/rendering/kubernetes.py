@@ -11,6 +11,7 @@ from twofold.rendering.kubernetes_serving import replicas
 from twofold.rendering.kubernetes_traffic import alarms, around, monitor
 from twofold.rendering.kubernetes_training import job_set, queues, reached, settings_needed, training_image
 from twofold.rendering.kustomize import kustomization
+from twofold.rendering.own import PROBED
 from twofold.rendering.records import ServedPool, TrainedRun, apart, label
 from twofold.rendering.runtimes import engine_name, runtime_of
 from twofold.rendering.scaling import scale_of
@@ -43,7 +44,11 @@ def kubernetes(given: Given) -> tuple[RenderedFile, ...]:
     images = [*(training_image(run, given) for run in given.runs)]
     images += [engine_image(pool, given) for pool in given.pools]
     paths = {name: [each.path for each in files] for name, files in beside.items()}
-    needs = [*NEEDS, *(line for run in given.runs for line in settings_needed(run, given))]
+    needs = [
+        *NEEDS,
+        *_images_needed(given),
+        *(line for run in given.runs for line in settings_needed(run, given)),
+    ]
     last = kustomization(given, [each.path for each in manifests], paths, images, needs)
     return *manifests, *(each for files in beside.values() for each in files), last
 
@@ -56,6 +61,12 @@ def _short(names: list[str]) -> None:
             raise ValueRefusedError(what, hint="shorten the `name` of the spec, the run or the service")
 
 
+def _images_needed(given: Given) -> list[str]:
+    """A line for each image that only its owner knows."""
+    what = "a `newName`: the image of your server, which listens on PORT"
+    return [f"needs below `images`, for `{pool.name}`, {what}" for pool in given.pools if pool.is_own]
+
+
 def _served(pool: ServedPool, given: Given) -> RenderedFile:
     what = f"{pool.service.name}, {', '.join(pool.pool.classes)}: {pool.pool.replica_count} replicas"
     watched = (monitor(pool, given),) if runtime_of(pool).histograms else ()
@@ -65,9 +76,11 @@ def _served(pool: ServedPool, given: Given) -> RenderedFile:
 
 def _lost(pool: ServedPool, given: Given) -> list[str]:
     """What the plan has of a pool and these objects have not."""
-    lost = [*given.engine_command(pool).lost, *counted_as_whole(pool.service.machine.accelerator, given)]
+    lost = [PROBED] if pool.is_own else [*given.engine_command(pool).lost]
+    lost += counted_as_whole(pool.service.machine.accelerator, given)
     if not runtime_of(pool).histograms:
-        lost.append(f"alarms and scaling: {engine_name(pool)} counts no latencies")
+        counting = "what your server counts is not known" if pool.is_own else ""
+        lost.append(f"alarms and scaling: {counting or f'{engine_name(pool)} counts no latencies'}")
     if engine_name(pool) in ("trtllm", "tensorrt-llm"):
         lost.append("what it counts: `return_perf_metrics: true` of a file for --extra_llm_api_options")
     for each in pool.classes:
@@ -86,13 +99,12 @@ def _lost(pool: ServedPool, given: Given) -> list[str]:
 
 def _trained(run: TrainedRun, given: Given) -> RenderedFile:
     machine = run.run.machine
-    size = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
-    lost = [f"an image with {run.run.framework}: its tag below `images` in kustomization.yaml"]
+    lost = [f"an image with {run.software}: its tag below `images` in kustomization.yaml"]
     lost += counted_as_whole(machine.accelerator, given)
     if machine.fabric not in ("none", "ethernet") and slice_of(machine.accelerator, given) is None:
         lost.append(f"{machine.fabric}: add the resource by which your cluster gives pods its network cards")
     objects = job_set(run, given), reached(run, given)
-    return _file(run.name, f"{run.run.name}: {size}, {run.layout.text}", objects, given, lost)
+    return _file(run.name, run.title, objects, given, lost)
 
 
 def _shared(given: Given) -> list[tuple[str, str, tuple[Object, ...]]]:

@@ -122,14 +122,14 @@ def serving_pod(
     count = ceil(pool.pool.replica.accelerator_count / pool.nodes_per_replica)
     known = [each.percentiles["e2e_p99"].high for each in pool.classes if "e2e_p99" in each.percentiles]
     answer_s = max(known, default=UNKNOWN_ANSWER_S)
+    image = engine_image(pool, given)
+    claims = () if pool.is_own else ("weights",)
     container: dict[str, Node] = {
         "name": "engine",
-        "image": engine_image(pool, given),
-        "command": [container_word(word) for word in command.program],
-        "args": container_words([*command.options, *beside]),
-        "env": [*weights_of(pool.pool.model, given), *_variables(command)],
+        "image": Said(image, "yours: `newName` in kustomization.yaml") if pool.is_own else image,
+        **_started(pool, given, command, beside),
         **devices(machine, count, f"{pool.at}.replica.accelerator_count", given),
-        "volumeMounts": mounts("weights"),
+        "volumeMounts": mounts(*claims),
         "securityContext": {"allowPrivilegeEscalation": False},
         **more,
     }
@@ -140,7 +140,18 @@ def serving_pod(
         "terminationGracePeriodSeconds": ends,
         **placement(machine, f"{at}.machine", given),
         "containers": [container],
-        "volumes": volumes("weights"),
+        "volumes": volumes(*claims),
+    }
+
+
+def _started(pool: ServedPool, given: Given, command: Command, beside: Sequence[Option]) -> dict[str, Node]:
+    """How a container's program is called and what it is told; an image of the user's own starts its own."""
+    if pool.is_own:
+        return {"env": _variables(command)}
+    return {
+        "command": [container_word(word) for word in command.program],
+        "args": container_words([*command.options, *beside]),
+        "env": [*weights_of(pool.pool.model, given), *_variables(command)],
     }
 
 
@@ -154,7 +165,12 @@ def in_valleys(pool: ServedPool) -> bool:
 
 
 def engine_image(pool: ServedPool, given: Given) -> str:
-    """With the version that the plan has; where it has none, kustomize adds the tag."""
+    """With the version that the plan has; where it has none, kustomize adds the tag.
+
+    An image of the user's own is called as its pool is, until kustomize gives it its name.
+    """
+    if pool.is_own:
+        return pool.name
     vendor = image_vendor(pool.service.machine.accelerator, given.devices)
     image, version = runtime_of(pool).image(vendor), engine_version(pool)
     return f"{image}:v{version}" if version else image

@@ -23,9 +23,10 @@ def around(pool: ServedPool, given: Given) -> tuple[Object, ...]:
     """Every object of a pool beside its replicas and its alarms."""
     scale = scale_of(pool)
     scaled = (_scaled(pool, given, scale),) if scale and runtime_of(pool).histograms else ()
+    kind = _service if pool.is_own else _pool
     pools = (
-        _pool(pool, given, pool.name, STABLE),
-        _pool(pool, given, f"{pool.name}-canary", {"release": "canary"}),
+        kind(pool, given, pool.name, STABLE),
+        kind(pool, given, f"{pool.name}-canary", {"release": "canary"}),
     )
     return _kept(pool, given), _reached(pool, given), *scaled, *pools, _route(pool, given)
 
@@ -104,11 +105,20 @@ def _pool(pool: ServedPool, given: Given, name: str, release: dict[str, Node]) -
     }
 
 
+def _service(pool: ServedPool, given: Given, name: str, release: dict[str, Node]) -> Object:
+    """The same where no picker knows the server's queues: pods in turn."""
+    port: Node = {"name": "http", "port": Said(pool.port, "one for each pool"), "targetPort": "http"}
+    return {
+        **named("Service", "v1", name, given),
+        "spec": {"selector": {**answers(pool), **release}, "ports": [port]},
+    }
+
+
 def _route(pool: ServedPool, given: Given) -> Object:
     """All to the stable release; classes are told apart by a header where pools are several."""
-    stable = _backend(pool.name, Said(100, "in per cent: with a canary 99, 90, 50, then 0"))
+    stable = _backend(pool, pool.name, Said(100, "in per cent: with a canary 99, 90, 50, then 0"))
     canary = _backend(
-        f"{pool.name}-canary", Said(0, "1, 10, 50, 100: a copy of the replicas with `release: canary`")
+        pool, f"{pool.name}-canary", Said(0, "1, 10, 50, 100: a copy of the replicas with `release: canary`")
     )
     rule: dict[str, Node] = {"backendRefs": [stable, canary]}
     if len(given.pools) > 1:
@@ -129,7 +139,14 @@ def _headers(pool: ServedPool) -> list[Node]:
     ]
 
 
-def _backend(name: str, weight: Said) -> Object:
+def _backend(pool: ServedPool, name: str, weight: Said) -> Object:
+    if pool.is_own:
+        return {
+            "kind": "Service",
+            "name": name,
+            "port": Said(pool.port, "one for each pool"),
+            "weight": weight,
+        }
     return {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name, "weight": weight}
 
 

@@ -221,7 +221,7 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
         },
     }
     lost = [
-        f"an image with {run.run.framework} and Ray: its tag below `images` in kustomization.yaml",
+        f"an image with {run.software} and Ray: its tag below `images` in kustomization.yaml",
         "a checkpoint before the job is ended: Ray waits for none, the last one is what is left",
         *counted_as_whole(machine.accelerator, given),
     ]

@@ -16,6 +16,7 @@ RARE_Z = 3.72  # normal deviate that one request in ten thousand lies above
 ROOM = 1.05  # beyond the longest request
 WORKERS = {"prefill": "workers for prompts", "decode": "workers for answers"}
 TOKENS_STEP = 256  # lengths are rounded up to it
+OWN_SERVER = "own-server"  # the engine where the plan has none: measured rows of what its owner knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class ServedPool:
     port: int
     longest_tokens: int  # prompt and answer of the longest request that is to be expected
     role: str = ""  # of workers apart: prefill or decode
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it runs a server of the user's own, of which batches were measured."""
+        return self.pool.replica.engine == OWN_SERVER
 
     @property
     def classes(self) -> tuple[serving.ClassPlan, ...]:
@@ -51,19 +57,34 @@ class ServedPool:
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """A run of a plan that a layout was found for."""
+    """A run of a plan."""
 
     name: str
     at: str  # path of the run
     run: training.TrainingPlan
-    layout: training.Layout
+
+    @property
+    def is_own(self) -> bool:
+        """Whether software of the user's own runs it, of which steps were measured."""
+        return self.run.layout is None
+
+    @property
+    def layout(self) -> training.Layout:
+        """How it is split; only the owner knows of what was measured."""
+        assert self.run.layout is not None
+        return self.run.layout
+
+    @property
+    def software(self) -> str:
+        """What trains, in words."""
+        return "your training software" if self.is_own else self.run.framework or ""
 
     @property
     def title(self) -> str:
         """What it is, in a line."""
         machine = self.run.machine
         size = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
-        return f"{self.run.name}: {size}, {self.layout.text}"
+        return f"{self.run.name}: {size}, {'as measured' if self.is_own else self.layout.text}"
 
     @property
     def sequence_tokens(self) -> int:
@@ -89,23 +110,41 @@ class TrainedRun:
 
 
 def served_pools(plan: Plan, contexts: Mapping[str, int]) -> tuple[ServedPool, ...]:
-    """Every pool of every service that has an engine; `contexts` are the models' longest, 0 where unknown.
+    """Every pool of every service; `contexts` are the models' longest, 0 where unknown.
 
     Raises ValueRefusedError for names that no file has.
     """
     found: list[ServedPool] = []
     for service in plan.serving:
-        for pool in service.pools:
-            if pool.replica.engine is None:  # measured rows
-                continue
-            alone = len(service.pools) == 1
+        for pool, at in _pools_of(service):
+            alone = len(service.pools) <= 1
             name = label(plan.name, service.name, *(() if alone else (pool.name,)))
-            at = f"serving.{service.name}.pools.{pool.name}"
             own = [each for each in service.classes if each.name in pool.classes]
             longest = max((longest_tokens(each) for each in own), default=0)
             longest = min(longest, contexts.get(pool.model) or longest)
             found.append(ServedPool(name, at, service, pool, FIRST_PORT + len(found), longest))
     return tuple(found)
+
+
+def _pools_of(service: serving.ServicePlan) -> Iterator[tuple[serving.Pool, str]]:
+    """Pools and their paths. All replicas of measured rows are alike, and serve every class."""
+    at = f"serving.{service.name}"
+    for pool in service.pools:
+        yield pool, f"{at}.pools.{pool.name}"
+    if not service.pools:
+        yield (
+            serving.Pool(
+                name=service.name,
+                classes=tuple(each.name for each in service.classes),
+                model=service.model,
+                replica=replace(service.replica, engine=OWN_SERVER),
+                replica_count=service.replica_count,
+                spare_count=service.spare_count,
+                rate_per_replica_per_s=min(each.rate_per_replica_per_s.value for each in service.classes),
+                virtual_overhead_fraction=0.0,
+            ),
+            at,
+        )
 
 
 def with_workers_apart(pools: Sequence[ServedPool]) -> tuple[ServedPool, ...]:
@@ -134,12 +173,8 @@ def with_workers_apart(pools: Sequence[ServedPool]) -> tuple[ServedPool, ...]:
 
 
 def trained_runs(plan: Plan) -> tuple[TrainedRun, ...]:
-    """Every run that has a layout. Raises ValueRefusedError for names that no file has."""
-    return tuple(
-        TrainedRun(label(plan.name, run.name), f"training.{run.name}", run, run.layout)
-        for run in plan.training
-        if run.layout is not None
-    )
+    """Every run. Raises ValueRefusedError for names that no file has."""
+    return tuple(TrainedRun(label(plan.name, run.name), f"training.{run.name}", run) for run in plan.training)
 
 
 def on_processors(machine: Machine) -> bool:
@@ -227,7 +262,7 @@ def texts_of(plan: Plan) -> Iterator[str]:
 
 
 def models_of(plan: Plan) -> Iterator[str]:
-    """The models of what files are made of, each once."""
-    pools = [pool for service in plan.serving for pool in service.pools if pool.replica.engine is not None]
+    """The models of what files are made of, each once; what was measured is none."""
+    pools = [pool for service in plan.serving for pool in service.pools]
     runs = [run for run in plan.training if run.layout is not None]
     yield from dict.fromkeys([*(each.model for each in pools), *(each.model for each in runs)])

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from twofold.live.control.engines import engine_of
 from twofold.rendering.commands import Option
-from twofold.rendering.records import ServedPool
+from twofold.rendering.records import OWN_SERVER, ServedPool
 
 TTFT_S = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -32,6 +32,7 @@ SGLANG_TOKEN_S = (
     *(0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08),
     *(0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0),
 )
+OWN_HEALTH = "/health"  # that a server of the user's own is asked to answer
 UNKNOWN_START_S = 1800.0  # that a replica may take to start where the plan has no cold start
 
 
@@ -49,7 +50,7 @@ class Runtime:
 
     images: Mapping[str, str]  # by vendor of the device; "" for the others
     install: str  # what pip installs
-    adapter: str  # of `live.control.engines`, which knows its paths
+    adapter: str  # of `live.control.engines`, which knows its paths; "" for the user's own
     histograms: Mapping[str, Histogram]
     switches: tuple[Option, ...] = ()  # without which it counts nothing
 
@@ -61,7 +62,7 @@ class Runtime:
     @property
     def health_path(self) -> str:
         """Answers once the weights are loaded."""
-        return engine_of(self.adapter).health_path
+        return engine_of(self.adapter).health_path if self.adapter else OWN_HEALTH
 
     def image(self, vendor: str) -> str:
         """Of the devices of a vendor."""
@@ -104,6 +105,7 @@ LLAMA_CPP = Runtime({"": "ghcr.io/ggml-org/llama.cpp:server-cuda"}, "", "llama.c
 TRANSFORMERS = Runtime(
     {"": "huggingface/transformers-pytorch-gpu"}, "transformers[serving]", "transformers", {}
 )
+OWN = Runtime({"": ""}, "", "", {})
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
         "vllm": VLLM,
@@ -112,6 +114,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
         "tensorrt-llm": TENSORRT_LLM,
         "llama.cpp": LLAMA_CPP,
         "transformers": TRANSFORMERS,
+        OWN_SERVER: OWN,
     }
 )
 

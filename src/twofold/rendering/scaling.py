@@ -33,7 +33,11 @@ def scale_of(pool: ServedPool) -> Scale | None:
     planned, name = pool.pool, f"serving.{pool.service.name}"
     needed = planned.replica_count - planned.spare_count
     peak = sum(each.peak_per_s for each in pool.classes)
-    rate, because = planned.rate_per_replica_per_s, f"{pool.at}.rate_per_replica_per_s"
+    rate, at = (
+        planned.rate_per_replica_per_s,
+        f"{name}.classes.{pool.classes[0].name}" if pool.is_own else pool.at,
+    )
+    because = f"{at}.rate_per_replica_per_s"
     if needed > 0 and 0.0 < peak / needed < rate:
         rate = peak / needed
         because = f"{name}.classes.{pool.classes[0].name}.peak_per_s over replicas without spares"

@@ -27,7 +27,7 @@ def _serving_files(pool: ServedPool, given: Given) -> tuple[RenderedFile, ...]:
         "#!/usr/bin/env bash",
         *head(pool.title, given.digest, [*command.lost, *by_hand(pool.service.machine.accelerator, given)]),
         f"# {pool.pool.replica_count} = {pool.at}.replica_count, {pool.pool.spare_count} of them spare",
-        *_body(command, [given.weights.assignment(pool.pool.model), *([HERE] if beside else [])]),
+        *_body(command, [*given.pool_assignments(pool), *([HERE] if beside else [])]),
     ]
     return RenderedFile(f"{pool.name}.sh", "\n".join(lines) + "\n", executable=True), *beside
 
@@ -49,7 +49,10 @@ def _body(command: Command, assignments: Sequence[str]) -> Iterator[str]:
     yield "set -euo pipefail"
     yield from assignments
     yield from variable_lines(command.variables)
-    yield "options=("
-    yield from option_lines(command.options)
-    yield ")"
-    yield f'exec {" ".join(command.program)} "${{options[@]}}" "$@"'
+    told = ""
+    if command.options:
+        yield "options=("
+        yield from option_lines(command.options)
+        yield ")"
+        told = '"${options[@]}" '
+    yield f'exec {" ".join(command.program)} {told}"$@"'

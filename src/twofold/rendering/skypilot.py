@@ -11,6 +11,7 @@ from twofold.contracts.results.parts import Machine
 from twofold.rendering.devices import sky_name
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
+from twofold.rendering.own import PROBED
 from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, over_servers, runtime_of
 from twofold.rendering.scaling import scale_of
@@ -23,6 +24,7 @@ CLOUDS = (
     *("primeintellect", "do", "nebius", "hyperbolic", "seeweb", "shadeform", "yotta", "mithril", "verda"),
 )
 EVERYWHERE = ("", "all")  # regions of a price that holds in all of them
+SET_UP = "an image or a `setup` with your server"
 FIRST_NODE = '"$(head -n1 <<< "$SKYPILOT_NODE_IPS")"'
 
 
@@ -51,11 +53,11 @@ def _service(pool: ServedPool, given: Given) -> RenderedFile:
         "num_nodes": Said(servers, f"{pool.at}.replica.accelerator_count over servers"),
         "workdir": ".",
         **({"envs": asked} if (asked := _asked(pool_script(pool, given))) else {}),
-        "secrets": {"HF_TOKEN": Said(None, "sky serve up --secret HF_TOKEN")},
+        **({} if pool.is_own else {"secrets": {"HF_TOKEN": Said(None, "sky serve up --secret HF_TOKEN")}}),
         **_installed(pool),
         "run": f"exec bash {pool.name}.sh{more}",
     }
-    lost = [*given.engine_command(pool).lost, *_lost(machine, given)]
+    lost = [*([PROBED, SET_UP] if pool.is_own else given.engine_command(pool).lost), *_lost(machine, given)]
     if joined is None:
         lost.append(f"a replica over {servers} servers: its engine needs a launcher there")
     if pool.service.zones > 1:
@@ -105,10 +107,10 @@ def _task(run: TrainedRun, given: Given) -> RenderedFile:
         "num_nodes": Said(machine.node_count, f"{at}.node_count"),
         "workdir": ".",
         "envs": _asked(run_files(run, given)[0]),
-        "secrets": {"HF_TOKEN": Said(None, "--secret HF_TOKEN")},
+        **({} if run.is_own else {"secrets": {"HF_TOKEN": Said(None, "--secret HF_TOKEN")}}),
         "run": "".join(f"{line}\n" for line in lines),
     }
-    lost = [f"an image or a `setup` with {run.run.framework}", *_lost(machine, given)]
+    lost = [f"an image or a `setup` with {run.software}", *_lost(machine, given)]
     what = f"{run.run.name}: sky jobs launch {run.name}.sky.yaml"
     return RenderedFile(f"{run.name}.sky.yaml", yaml_text([task], head(what, given.digest, lost)))
 

@@ -45,7 +45,7 @@ def slurm_files(given: Given) -> tuple[RenderedFile, ...]:
 def _training_job(run: TrainedRun, given: Given) -> RenderedFile:
     write_s = run.run.run.checkpoints.write_s
     late = f"a checkpoint of {write_s:.0f} s at the time limit: torchrun gives {TORCHRUN_WAITS_S:.0f} s"
-    lost = [late] if write_s > TORCHRUN_WAITS_S else []
+    lost = [late] if write_s > TORCHRUN_WAITS_S and not run.is_own else []
     lines = [
         "#!/usr/bin/env bash",
         *_directives(_run_options(run, given)),
@@ -81,11 +81,12 @@ def _run_options(run: TrainedRun, given: Given) -> list[Option]:
     per_node, nodes = machine.accelerators_per_node, machine.node_count
     checkpoints = run.run.run.checkpoints
     notice_s = ceil(max(LEAST_NOTICE_S, SAVE_RATIO * checkpoints.write_s))
+    starts = "your command starts" if run.is_own else "torchrun starts"
     limit_s = run.run.run.total_s.high + notice_s + EARLY_S
     options = [
         Option("--job-name", run.name, ""),
         Option("--nodes", str(nodes), f"{at}.node_count"),
-        Option("--ntasks-per-node", "1", "torchrun starts the ranks of its node"),
+        Option("--ntasks-per-node", "1", f"{starts} the ranks of its node"),
         *_devices(machine.accelerator, given, per_node, f"{at}.accelerators_per_node"),
         Option("--exclusive", "", ""),
         Option("--time", _limit(limit_s), f"the upper end of {run.at}.run.total_s, then the notice"),
