@@ -11,7 +11,9 @@ from twofold.rendering.torchrun import CHECKPOINTS, DATA, TOKENIZER, launch, los
 from twofold.training.compute import FEW_EXPERTS
 
 SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # by Megatron-FSDP
+USUAL = "assumed: as decoders have it today"  # what no catalogue row says
 MODES = {"finetune": "sft"}  # of Megatron-Bridge, where it calls a kind of run otherwise
+ONE_QUEUE = "kernels keep their order with that of collectives"
 FP8 = ("fp8", "fp8_block")
 
 
@@ -29,7 +31,7 @@ def megatron_lm(
         *_steps(run),
         *_precision(run),
         *_shape(model),
-        Option("--tokenizer-type", "HuggingFaceTokenizer", ""),
+        Option("--tokenizer-type", "HuggingFaceTokenizer", "a folder or a repository of the hub"),
         Option("--tokenizer-model", weights if run.run.kind != "pretrain" else TOKENIZER, ""),
         Option("--data-path", DATA, ""),
         Option("--save", CHECKPOINTS, ""),
@@ -38,8 +40,10 @@ def megatron_lm(
         Option("--lr", '"${LR:-3e-4}"', "not in the plan"),
         Option("--exit-signal-handler", "", "saves and ends when it is told to"),
     ]
-    # One queue for kernels keeps their order with that of collectives; sharded weights want several.
-    one_queue = [] if run.layout.zero_stage in SHARDED else [Option("CUDA_DEVICE_MAX_CONNECTIONS", "1", "")]
+    # Sharded weights want several.
+    one_queue = (
+        [] if run.layout.zero_stage in SHARDED else [Option("CUDA_DEVICE_MAX_CONNECTIONS", "1", ONE_QUEUE)]
+    )
     return Command(("torchrun",), tuple(options), tuple(one_queue), tuple(_lost(run, model))), ()
 
 
@@ -183,27 +187,31 @@ def _precision(run: TrainedRun) -> list[Option]:
 
 
 def _shape(model: Model) -> list[Option]:
-    """The model itself, as its catalogue row has it."""
+    """The model itself, as its catalogue row or its config has it."""
+    of = f"of {model.name}"
     said = [
         ("--num-layers", model.layers),
         ("--hidden-size", model.hidden),
         ("--ffn-hidden-size", model.ffn_hidden or model.moe_ffn_hidden),
         ("--num-attention-heads", model.heads),
     ]
-    options = [Option(flag, str(value), f"of {model.name}") for flag, value in said]
+    options = [Option(flag, str(value), of) for flag, value in said]
     if model.mla_kv_rank:
         options += _latent(model)
     else:
-        options.append(Option("--kv-channels", str(model.head_dim), ""))
+        options.append(Option("--kv-channels", str(model.head_dim), of))
         if model.kv_heads != model.heads:
             options += [
-                Option("--group-query-attention", "", ""),
-                Option("--num-query-groups", str(model.kv_heads), ""),
+                Option("--group-query-attention", "", of),
+                Option("--num-query-groups", str(model.kv_heads), of),
             ]
-    options += [Option("--normalization", "RMSNorm", ""), Option("--position-embedding-type", "rope", "")]
-    options += [Option("--swiglu", "", "")] if model.ffn_matrices == 3 else []
-    options.append(Option("--disable-bias-linear", "", ""))
-    options += [] if model.tied_embeddings else [Option("--untie-embeddings-and-output-weights", "", "")]
+    options += [
+        Option("--normalization", "RMSNorm", USUAL),
+        Option("--position-embedding-type", "rope", USUAL),
+    ]
+    options += [Option("--swiglu", "", f"{of}: three matrices")] if model.ffn_matrices == 3 else []
+    options.append(Option("--disable-bias-linear", "", USUAL))
+    options += [] if model.tied_embeddings else [Option("--untie-embeddings-and-output-weights", "", of)]
     return [*options, *(_experts(model) if model.experts else [])]
 
 
@@ -216,8 +224,9 @@ def _latent(model: Model) -> list[Option]:
         ("--qk-pos-emb-head-dim", model.mla_qk_rope),
         ("--v-head-dim", model.mla_v_head_dim),
     ]
-    numbers = [Option(flag, str(value), "") for flag, value in said if value]
-    return [Option("--multi-latent-attention", "", ""), *numbers]
+    of = f"of {model.name}"
+    numbers = [Option(flag, str(value), of) for flag, value in said if value]
+    return [Option("--multi-latent-attention", "", of), *numbers]
 
 
 def _experts(model: Model) -> list[Option]:
@@ -231,13 +240,14 @@ def _experts(model: Model) -> list[Option]:
         ("--moe-router-num-groups", model.expert_groups),
         ("--moe-router-group-topk", model.expert_groups_topk),
     ]
-    options = [Option(flag, str(value), "") for flag, value in said if value]
+    of = f"of {model.name}"
+    options = [Option(flag, str(value), of) for flag, value in said if value]
     if dense:
-        options.append(Option("--moe-layer-freq", f"([0]*{dense}+[1]*{model.moe_layers})", ""))
+        options.append(Option("--moe-layer-freq", f"([0]*{dense}+[1]*{model.moe_layers})", of))
     return [
         *options,
-        Option("--moe-grouped-gemm", "", ""),
-        Option("--moe-token-dispatcher-type", "alltoall", ""),
+        Option("--moe-grouped-gemm", "", "as the plan takes experts to be computed"),
+        Option("--moe-token-dispatcher-type", "alltoall", "as the plan takes tokens to travel"),
     ]
 
 

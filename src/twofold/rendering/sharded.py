@@ -15,6 +15,7 @@ from twofold.rendering.records import TrainedRun, on_processors
 from twofold.rendering.torchrun import (
     CHECKPOINTS,
     DATA,
+    PORT,
     file_word,
     launch,
     lost_sizes,
@@ -82,8 +83,8 @@ def accelerate(
     options = [
         Option("--config_file", file_word(file), f"by {run.at}"),
         Option("--machine_rank", '"${NODE_RANK:-0}"', "0 on the first node, whose address all have"),
-        Option("--main_process_ip", '"${MASTER_ADDR:-localhost}"', ""),
-        Option("--main_process_port", "29500", ""),
+        Option("--main_process_ip", '"${MASTER_ADDR:-localhost}"', "the first node's"),
+        Option("--main_process_port", PORT, "a free one of the first node"),
         Option("", SCRIPT, "run_clm.py for example"),
         *_trainer_arguments(run, weights),
     ]
@@ -155,7 +156,7 @@ def _trainer_arguments(run: TrainedRun, weights: str) -> list[Option]:
         Option("--save_steps", str(run.checkpoint_steps), f"{at}.run.checkpoints.interval_s"),
         *([Option(f"--{precision}", "true", f"{at}.precision")] if precision in ("bf16", "fp16") else []),
         Option("--output_dir", CHECKPOINTS, ""),
-        Option("--do_train", "", ""),
+        Option("--do_train", "", "without it the script only evaluates"),
     ]
 
 
@@ -164,20 +165,22 @@ def _fsdp_values(run: TrainedRun) -> dict[str, Node]:
     layout, at, machine = run.layout, f"{run.at}.layout", f"{run.at}.machine"
     precision = {"fp32": "no"}.get(run.run.precision or "", run.run.precision or "no")
     values: dict[str, Any] = {
-        "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "FSDP",
+        "compute_environment": Said("LOCAL_MACHINE", "each node starts its own"),
+        "distributed_type": Said("FSDP", f"{run.at}.framework"),
         "mixed_precision": Said(precision, f"{run.at}.precision"),
         "num_machines": Said(run.run.machine.node_count, f"{machine}.node_count"),
         "num_processes": Said(run.run.machine.accelerator_count, f"{machine}.accelerator_count"),
-        "rdzv_backend": "static",
+        "rdzv_backend": Said("static", "nodes are numbered by who starts them"),
         "fsdp_config": {
-            "fsdp_version": 2,
-            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_version": Said(2, "the one that Accelerate goes on with"),
+            "fsdp_auto_wrap_policy": Said("TRANSFORMER_BASED_WRAP", "layer by layer, as the plan gathers"),
             "fsdp_reshard_after_forward": Said(layout.zero_stage == 3, f"{at}.zero_stage"),
             "fsdp_activation_checkpointing": Said(layout.recompute != "none", f"{at}.recompute"),
-            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-            "fsdp_cpu_ram_efficient_loading": run.run.kind != "pretrain",
-            "fsdp_offload_params": False,
+            "fsdp_state_dict_type": Said(
+                "SHARDED_STATE_DICT", "each rank writes its part, as the plan has it"
+            ),
+            "fsdp_cpu_ram_efficient_loading": Said(run.run.kind != "pretrain", f"{run.at}.kind"),
+            "fsdp_offload_params": Said(False, "the plan keeps all on the device"),
         },
     }
     if layout.tp > 1 or layout.cp > 1:

@@ -41,7 +41,7 @@ class Key:
     section: str
     name: str
     value: str
-    because: str = ""
+    because: str
 
 
 def torchtitan(
@@ -59,7 +59,7 @@ def torchtitan(
     tokenizer = weights if run.run.kind != "pretrain" else TOKENIZER
     options = [
         *launch(run),
-        Option("-m", "torchtitan.train", ""),
+        Option("-m", "torchtitan.train", "v0.2"),
         Option("--job.config_file", file_word(file), f"by {run.at}"),
         Option("--model.hf_assets_path", tokenizer, "the tokenizer"),
         Option("--training.dataset", DATASET, "c4, or one that you registered"),
@@ -67,7 +67,7 @@ def torchtitan(
     ]
     if run.run.kind != "pretrain":
         options.append(Option("--checkpoint.initial_load_path", weights, ""))
-        options.append(Option("--checkpoint.initial_load_in_hf", "", ""))
+        options.append(Option("--checkpoint.initial_load_in_hf", "", "the weights are as the hub has them"))
     return Command(("torchrun",), tuple(options), lost=tuple(lost)), (file,)
 
 
@@ -100,11 +100,11 @@ def _titan_keys(run: TrainedRun, model: Model, names: tuple[str, str]) -> list[K
         *(_titan_pipeline(run, model) if layout.pp > 1 else []),
         Key("activation_checkpoint", "mode", _text(_titan_recompute(run)), f"{at}.recompute"),
         *(
-            [Key("activation_checkpoint", "selective_ac_option", _text("op"))]
+            [Key("activation_checkpoint", "selective_ac_option", _text("op"), f"{at}.recompute")]
             if _titan_recompute(run) == "selective"
             else []
         ),
-        Key("checkpoint", "enable", "true"),
+        Key("checkpoint", "enable", "true", "the plan saves"),
         Key("checkpoint", "interval", str(run.checkpoint_steps), f"{run.at}.run.checkpoints.interval_s"),
         Key("checkpoint", "async_mode", _text("async"), f"{run.at}.run.checkpoints.pause_s"),
     ]

@@ -19,8 +19,8 @@ def launch(run: TrainedRun) -> list[Option]:
             "--nproc-per-node", str(run.run.machine.accelerators_per_node), f"{machine}.accelerators_per_node"
         ),
         Option("--node-rank", '"${NODE_RANK:-0}"', "0 on the first node, whose address all have"),
-        Option("--master-addr", '"${MASTER_ADDR:-localhost}"', ""),
-        Option("--master-port", PORT, ""),
+        Option("--master-addr", '"${MASTER_ADDR:-localhost}"', "the first node's"),
+        Option("--master-port", PORT, "a free one of the first node"),
     ]
 
 

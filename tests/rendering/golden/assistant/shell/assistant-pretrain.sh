@@ -6,8 +6,8 @@ options=(
   --nnodes 64                                           # training.pretrain.machine.node_count
   --nproc-per-node 8                                    # training.pretrain.machine.accelerators_per_node
   --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
-  --master-addr "${MASTER_ADDR:-localhost}"
-  --master-port 29500
+  --master-addr "${MASTER_ADDR:-localhost}"             # the first node's
+  --master-port 29500                                   # a free one of the first node
   "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
   --tensor-model-parallel-size 2                        # training.pretrain.layout.tp
   --context-parallel-size 2                             # training.pretrain.layout.cp
@@ -27,15 +27,15 @@ options=(
   --hidden-size 8192                                    # of llama-3.1-70b
   --ffn-hidden-size 28672                               # of llama-3.1-70b
   --num-attention-heads 64                              # of llama-3.1-70b
-  --kv-channels 128
-  --group-query-attention
-  --num-query-groups 8
-  --normalization RMSNorm
-  --position-embedding-type rope
-  --swiglu
-  --disable-bias-linear
-  --untie-embeddings-and-output-weights
-  --tokenizer-type HuggingFaceTokenizer
+  --kv-channels 128                                     # of llama-3.1-70b
+  --group-query-attention                               # of llama-3.1-70b
+  --num-query-groups 8                                  # of llama-3.1-70b
+  --normalization RMSNorm                               # assumed: as decoders have it today
+  --position-embedding-type rope                        # assumed: as decoders have it today
+  --swiglu                                              # of llama-3.1-70b: three matrices
+  --disable-bias-linear                                 # assumed: as decoders have it today
+  --untie-embeddings-and-output-weights                 # of llama-3.1-70b
+  --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
   --save "${CHECKPOINTS:-checkpoints}"

@@ -7,8 +7,8 @@ options=(
   --nnodes 256                                          # training.pretrain.machine.node_count
   --nproc-per-node 8                                    # training.pretrain.machine.accelerators_per_node
   --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
-  --master-addr "${MASTER_ADDR:-localhost}"
-  --master-port 29500
+  --master-addr "${MASTER_ADDR:-localhost}"             # the first node's
+  --master-port 29500                                   # a free one of the first node
   "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
   --tensor-model-parallel-size 2                        # training.pretrain.layout.tp
   --expert-model-parallel-size 256                      # training.pretrain.layout.ep
@@ -35,27 +35,27 @@ options=(
   --hidden-size 7168                                    # of deepseek-v3
   --ffn-hidden-size 18432                               # of deepseek-v3
   --num-attention-heads 128                             # of deepseek-v3
-  --multi-latent-attention
-  --kv-lora-rank 512
-  --q-lora-rank 1536
-  --qk-head-dim 128
-  --qk-pos-emb-head-dim 64
-  --v-head-dim 128
-  --normalization RMSNorm
-  --position-embedding-type rope
-  --swiglu
-  --disable-bias-linear
-  --untie-embeddings-and-output-weights
-  --num-experts 256
-  --moe-router-topk 8
-  --moe-ffn-hidden-size 2048
-  --moe-shared-expert-intermediate-size 2048
-  --moe-router-num-groups 8
-  --moe-router-group-topk 4
-  --moe-layer-freq '([0]*3+[1]*58)'
-  --moe-grouped-gemm
-  --moe-token-dispatcher-type alltoall
-  --tokenizer-type HuggingFaceTokenizer
+  --multi-latent-attention                              # of deepseek-v3
+  --kv-lora-rank 512                                    # of deepseek-v3
+  --q-lora-rank 1536                                    # of deepseek-v3
+  --qk-head-dim 128                                     # of deepseek-v3
+  --qk-pos-emb-head-dim 64                              # of deepseek-v3
+  --v-head-dim 128                                      # of deepseek-v3
+  --normalization RMSNorm                               # assumed: as decoders have it today
+  --position-embedding-type rope                        # assumed: as decoders have it today
+  --swiglu                                              # of deepseek-v3: three matrices
+  --disable-bias-linear                                 # assumed: as decoders have it today
+  --untie-embeddings-and-output-weights                 # of deepseek-v3
+  --num-experts 256                                     # of deepseek-v3
+  --moe-router-topk 8                                   # of deepseek-v3
+  --moe-ffn-hidden-size 2048                            # of deepseek-v3
+  --moe-shared-expert-intermediate-size 2048            # of deepseek-v3
+  --moe-router-num-groups 8                             # of deepseek-v3
+  --moe-router-group-topk 4                             # of deepseek-v3
+  --moe-layer-freq '([0]*3+[1]*58)'                     # of deepseek-v3
+  --moe-grouped-gemm                                    # as the plan takes experts to be computed
+  --moe-token-dispatcher-type alltoall                  # as the plan takes tokens to travel
+  --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
   --save "${CHECKPOINTS:-checkpoints}"

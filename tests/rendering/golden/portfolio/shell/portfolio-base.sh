@@ -6,8 +6,8 @@ options=(
   --nnodes 8                                            # training.base.machine.node_count
   --nproc-per-node 8                                    # training.base.machine.accelerators_per_node
   --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
-  --master-addr "${MASTER_ADDR:-localhost}"
-  --master-port 29500
+  --master-addr "${MASTER_ADDR:-localhost}"             # the first node's
+  --master-port 29500                                   # a free one of the first node
   "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
   --context-parallel-size 2                             # training.base.layout.cp
   --use-distributed-optimizer                           # training.base.layout.zero_stage
@@ -25,15 +25,15 @@ options=(
   --hidden-size 5120                                    # of qwen3-32b
   --ffn-hidden-size 25600                               # of qwen3-32b
   --num-attention-heads 64                              # of qwen3-32b
-  --kv-channels 128
-  --group-query-attention
-  --num-query-groups 8
-  --normalization RMSNorm
-  --position-embedding-type rope
-  --swiglu
-  --disable-bias-linear
-  --untie-embeddings-and-output-weights
-  --tokenizer-type HuggingFaceTokenizer
+  --kv-channels 128                                     # of qwen3-32b
+  --group-query-attention                               # of qwen3-32b
+  --num-query-groups 8                                  # of qwen3-32b
+  --normalization RMSNorm                               # assumed: as decoders have it today
+  --position-embedding-type rope                        # assumed: as decoders have it today
+  --swiglu                                              # of qwen3-32b: three matrices
+  --disable-bias-linear                                 # assumed: as decoders have it today
+  --untie-embeddings-and-output-weights                 # of qwen3-32b
+  --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
   --save "${CHECKPOINTS:-checkpoints}"

@@ -8,8 +8,8 @@ options=(
   --nnodes 1                                            # training.monthly.machine.node_count
   --nproc-per-node 8                                    # training.monthly.machine.accelerators_per_node
   --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
-  --master-addr "${MASTER_ADDR:-localhost}"
-  --master-port 29500
+  --master-addr "${MASTER_ADDR:-localhost}"             # the first node's
+  --master-port 29500                                   # a free one of the first node
   "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
   --use-distributed-optimizer                           # training.monthly.layout.zero_stage
   --use-megatron-fsdp                                   # training.monthly.layout.zero_stage
@@ -26,15 +26,15 @@ options=(
   --hidden-size 4096                                    # of llama-3.1-8b
   --ffn-hidden-size 14336                               # of llama-3.1-8b
   --num-attention-heads 32                              # of llama-3.1-8b
-  --kv-channels 128
-  --group-query-attention
-  --num-query-groups 8
-  --normalization RMSNorm
-  --position-embedding-type rope
-  --swiglu
-  --disable-bias-linear
-  --untie-embeddings-and-output-weights
-  --tokenizer-type HuggingFaceTokenizer
+  --kv-channels 128                                     # of llama-3.1-8b
+  --group-query-attention                               # of llama-3.1-8b
+  --num-query-groups 8                                  # of llama-3.1-8b
+  --normalization RMSNorm                               # assumed: as decoders have it today
+  --position-embedding-type rope                        # assumed: as decoders have it today
+  --swiglu                                              # of llama-3.1-8b: three matrices
+  --disable-bias-linear                                 # assumed: as decoders have it today
+  --untie-embeddings-and-output-weights                 # of llama-3.1-8b
+  --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "$WEIGHTS_LLAMA_3_1_8B"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
   --save "${CHECKPOINTS:-checkpoints}"
