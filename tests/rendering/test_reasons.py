@@ -1,4 +1,4 @@
-"""Behind every value that `shell` writes stands what set it: of the examples, and of each training software."""
+"""Behind every value that `shell` writes stands what set it: of the examples, and of each trainer."""
 
 import json
 import re

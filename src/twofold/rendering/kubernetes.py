@@ -68,10 +68,9 @@ def _images_needed(given: Given) -> list[str]:
 
 
 def _served(pool: ServedPool, given: Given) -> RenderedFile:
-    what = f"{pool.service.name}, {', '.join(pool.pool.classes)}: {pool.pool.replica_count} replicas"
     watched = (monitor(pool, given),) if runtime_of(pool).histograms else ()
     found = replicas(pool, given), *around(pool, given), *watched, *alarms(pool, given)
-    return _file(pool.name, what, found, given, _lost(pool, given))
+    return _file(pool.name, pool.title, found, given, _lost(pool, given))
 
 
 def _lost(pool: ServedPool, given: Given) -> list[str]:

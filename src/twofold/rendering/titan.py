@@ -13,6 +13,7 @@ from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.records import TrainedRun
 from twofold.rendering.torchrun import CHECKPOINTS, TOKENIZER, file_word, launch, micro_batch_count
 
+HUB = "begins with weights as the hub has them"
 DATASET = '"${DATASET:?set it to the name of a dataset that torchtitan knows}"'
 # Names and sizes under which torchtitan v0.2.2 has models of the catalogue.
 TITAN_MODELS = {
@@ -50,9 +51,8 @@ def torchtitan(
     """`torchtitan.train` with a TOML file."""
     known = TITAN_MODELS.get(model.name)
     lost = [*_titan_lost(run), *([] if known else [f"the shape of {model.name}: register it as a flavor"])]
-    said = f"torchtitan v0.2: {run.run.name}, {run.layout.text}"
     lines = [
-        *head(said, plan_digest, lost),
+        *head(f"{run.title}; for torchtitan v0.2", plan_digest, lost),
         *_toml(_titan_keys(run, model, known or (model.family, model.name))),
     ]
     file = RenderedFile(f"{run.name}.toml", "\n".join(lines) + "\n")
@@ -67,7 +67,6 @@ def torchtitan(
     ]
     if run.run.kind != "pretrain":
         options.append(Option("--checkpoint.initial_load_path", weights, ""))
-        options.append(Option("--checkpoint.initial_load_in_hf", "", "the weights are as the hub has them"))
     return Command(("torchrun",), tuple(options), lost=tuple(lost)), (file,)
 
 
@@ -105,6 +104,7 @@ def _titan_keys(run: TrainedRun, model: Model, names: tuple[str, str]) -> list[K
             else []
         ),
         Key("checkpoint", "enable", "true", "the plan saves"),
+        *([] if run.run.kind == "pretrain" else [Key("checkpoint", "initial_load_in_hf", "true", HUB)]),
         Key("checkpoint", "interval", str(run.checkpoint_steps), f"{run.at}.run.checkpoints.interval_s"),
         Key("checkpoint", "async_mode", _text("async"), f"{run.at}.run.checkpoints.pause_s"),
     ]

@@ -136,12 +136,13 @@ def _titan(words: Words, text: str, folder: Path) -> Trained:
     model, training = _part(told, "model"), _part(told, "training")
     flavor = f"{_TITAN.get(str(model.get('name')), model.get('name'))}-{model.get('flavor')}"
     loaded = words.options.get("checkpoint.initial-load-path", "")
+    is_tuned = loaded or _part(told, "checkpoint").get("initial_load_in_hf")
     is_narrow = any("float8" in str(each) for each in model.get("converters") or ())
     wide = "fp32" if training.get("mixed_precision_param") == "float32" else "bf16"
     return Trained(
         framework="torchtitan",
         model=loaded if loaded and not loaded.startswith("$") else flavor,  # a variable names no folder yet
-        kind="finetune" if loaded else "pretrain",
+        kind="finetune" if is_tuned else "pretrain",
         steps=str(training.get("steps", "")),
         batch=str(training.get("global_batch_size", "")),
         sequence=str(training.get("seq_len", "")),

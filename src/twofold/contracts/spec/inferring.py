@@ -28,6 +28,7 @@ from twofold.contracts.spec.infer_command import (
     written,
     yaml_text,
 )
+from twofold.contracts.spec.infer_manifest import GIVE, STARTERS, launched
 from twofold.contracts.spec.infer_trainer import TRAINER, spec_of_trainer
 from twofold.contracts.spec.reader import read_text
 from twofold.core import errors
@@ -54,10 +55,14 @@ def infer_spec(source: str, names: Names | None = None) -> str:
         with opened_lines(path) as lines:
             return spec_of_requests(lines, source, known)
     text = read_text(path) if path.suffix not in (".csv", ".psv", ".txt", ".log") else ""
+    if behind := launched(path, text):
+        text, source = behind[0], str(behind[1])
     if COMMAND.search(text):
         return spec_of_command(text, known, file=source)
     if TRAINER.search(text):
         return spec_of_trainer(text, known, file=source)
+    if path.suffix in STARTERS and not (path.suffix == ".json" and not text.startswith("{\n")):
+        raise errors.InferenceSourceError(f"`{path.name[:64]}` alone tells no engine and no run", hint=GIVE)
     with opened_lines(path) as lines:
         first = next(lines, "")
         if COMMAND.search(first):

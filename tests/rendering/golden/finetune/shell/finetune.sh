@@ -16,6 +16,5 @@ options=(
   --training.dataset "${DATASET:?set it to the name of a dataset that torchtitan knows}"  # c4, or one that you registered
   --checkpoint.folder "${CHECKPOINTS:-checkpoints}"
   --checkpoint.initial_load_path "$WEIGHTS_LLAMA_3_1_8B"
-  --checkpoint.initial_load_in_hf                                                         # the weights are as the hub has them
 )
 exec torchrun "${options[@]}" "$@"
