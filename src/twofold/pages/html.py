@@ -29,7 +29,8 @@ linear-gradient(90deg,var(--line),transparent) 0 0/1rem 100%,
 linear-gradient(270deg,var(--line),transparent) 100% 0/1rem 100%;background-repeat:no-repeat}
 .wide{margin-bottom:.6rem}table{border-collapse:collapse;font-size:.92em}
 th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line);vertical-align:top}
-td,th,dt{overflow-wrap:break-word}td{min-width:3.4rem}td a,th{white-space:nowrap}tbody th{font-weight:400}
+td,th,dt{overflow-wrap:break-word}td{min-width:3.4rem}td a,th{white-space:nowrap}
+a.t{white-space:normal}tbody th{font-weight:400}
 .card :is(td,th){padding-right:.6rem}td>span{white-space:nowrap}
 @media (max-width:40rem){.card thead+tbody td{white-space:nowrap}}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
@@ -47,6 +48,7 @@ body{max-width:none;padding:0;font-size:11px}
 h2,h3{break-after:avoid}.card,figure,tr{break-inside:avoid}}
 """
 CELL = "twofold-plan"
+LONGEST_WHOLE = 30  # characters of a linked text that stays on its line
 OF_THE_PAGE = (":root", "body")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is fetched, nothing runs
 
@@ -64,6 +66,12 @@ def element(tag: str, *parts: str, **attributes: str) -> str:
 def text(value: str) -> str:
     """A text as HTML."""
     return escape(value, quote=False)
+
+
+def link(said: str, path: str) -> str:
+    """A text that leads to an entry of the same page; what is missed (`✗`) stands out, what is long wraps."""
+    marks = [name for name, has in (("bad", said.startswith("✗")), ("t", len(said) > LONGEST_WHOLE)) if has]
+    return element("a", text(said), href=f"#{path}", cls=" ".join(marks))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:

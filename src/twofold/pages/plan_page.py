@@ -1,6 +1,6 @@
 """A plan as a page: the decision first, then pictures, the bill, and where every number comes from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twofold.charts.of_plan import charts_of_plan
 from twofold.contracts.goals import metric_text
@@ -10,7 +10,8 @@ from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
-from twofold.pages.html import cell, element, page, pictures, table, text
+from twofold.pages.html import cell, element, link, page, pictures, table, text
+from twofold.pages.plan_entries import ASKED, JOINT, entries_of, place_of
 from twofold.report.figures import chance, percent, ranged
 from twofold.report.money import number_text
 from twofold.report.training import delivery_pieces
@@ -20,19 +21,20 @@ LETTERS = "80 % ranges · m measured here, f fitted on published measurements, v
 
 def plan_page(plan: Plan, digest: str) -> str:
     """The page of a plan, one file without script: numbers lead to how they were derived."""
-    known = {each.path for each in plan.derivations}
+    derived = (*plan.derivations, *entries_of(plan))
+    known = {each.path for each in derived}
     return page(
         f"{plan.name}: plan",
-        _head(plan, digest),
+        _head(plan, digest, known),
         *_refused(plan),
         *_decision(plan, known),
         *_listed("What could break it", _texts(plan, "risk")),
         *_listed("What else there is", _texts(plan, "or")),
         element("h2", "Pictures"),
         pictures(charts_of_plan(plan)),
-        *_bill(plan),
+        *_bill(plan, known),
         *_assumed(plan),
-        *_evidence(plan),
+        *_evidence(derived),
     )
 
 
@@ -46,20 +48,23 @@ def plan_cell(plan: Plan) -> str:
     )
 
 
-def _head(plan: Plan, digest: str) -> str:
+def _head(plan: Plan, digest: str, known: set[str]) -> str:
     pieces = []
     if plan.first_year_usd:
-        budget = f" of a budget of {format_usd(plan.budget_usd)}" if plan.budget_usd is not None else ""
-        pieces.append(f"first year {ranged(plan.first_year_usd)}{budget}")
+        told = text("first year ") + _linked(plan.first_year_usd, "first_year_usd", known)
+        if plan.budget_usd is not None:
+            told += text(" of a budget of ") + _linked_text(format_usd(plan.budget_usd), "budget_usd", known)
+        pieces.append(told)
     if plan.confidence:
         sure = plan.confidence
-        asked, joint = percent(sure.asked_fraction), percent(sure.joint_probability)
+        asked = _linked_text(percent(sure.asked_fraction), ASKED, known)
+        joint = _linked_text(percent(sure.joint_probability), JOINT, known)
         pieces.append(f"each goal is to hold with {asked}; all together with {joint}")
     pieces.append("rehearsed in the digital twin" if plan.rehearsed else "not rehearsed: closed form only")
     made = f"twofold {plan.twofold} · sha256 {digest[:16]} · {LETTERS}"
     return (
         element("h1", text(plan.name))
-        + element("p", text(" · ".join(pieces)))
+        + element("p", " · ".join(pieces))
         + element("p", text(made), cls="soft")
     )
 
@@ -79,58 +84,70 @@ def _decision(plan: Plan, known: set[str]) -> Iterator[str]:
         fleet = next(
             (each for each in plan.actions if each.kind in ("rent", "use") and each.name == half.name), None
         )
-        title = f"{half.name}: {fleet.text if fleet else half.machine.accelerator}"
+        machine = fleet.text if fleet else half.machine.accelerator
+        title = text(f"{half.name}: ") + _linked_text(machine, f"{place_of(half)}.machine", known)
         body = _run(half, plan, known) if isinstance(half, TrainingPlan) else _service(half, plan, known)
-        cards.append(element("section", element("h3", text(title)), *body, cls="card"))
+        cards.append(element("section", element("h3", title), *body, cls="card"))
     yield element("div", *cards, cls="cards")
-    for each in _texts(plan, "release"):
-        yield element("p", text(f"Release {each}"))
+    for each in plan.actions:
+        if each.kind == "release":
+            told = _linked_text(each.text, f"training.{each.name}.release_after_s", known)
+            yield element("p", text("Release ") + told)
 
 
 def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
-    at = f"training.{run.name}"
+    at = place_of(run)
     rows = [
-        ("done after", _linked(run.run.total_s, f"{at}.run.total_s", known) + _deadline(run, plan)),
+        ("done after", _linked(run.run.total_s, f"{at}.run.total_s", known) + _deadline(run, plan, known)),
         ("cost", _linked(run.cost_usd, f"{at}.cost_usd", known)),
-        ("layout", text(run.layout.text if run.layout else "as measured")),
+        ("layout", _linked_text(run.layout.text if run.layout else "as measured", f"{at}.layout", known)),
         ("a step", _linked(run.step_s, f"{at}.step_s", known)),
         ("MFU", _linked(run.mfu_fraction, f"{at}.mfu_fraction", known)),
         (
             "memory",
             _linked(run.memory_bytes, f"{at}.memory_bytes", known, "memory B")
-            + _of(run.memory_capacity_bytes),
+            + _of(run.memory_capacity_bytes, f"{at}.memory_capacity_bytes", known),
         ),
         ("interruptions", _linked(run.run.interruptions, f"{at}.run.interruptions", known)),
     ]
     yield table(("", ""), rows)
     if run.delivery:
-        paths = {"accelerator-hours": f"{at}.run.accelerator_h", "expected loss": f"{at}.delivery.loss"}
+        paths = {
+            "accelerator-hours": f"{at}.run.accelerator_h",
+            "expected loss": f"{at}.delivery.loss",
+            "target": f"{at}.delivery.loss_target_nats",
+            "finish date": f"{at}.delivery.ends_on",
+        }
         pieces = delivery_pieces(run, run.delivery)
         bought = [(label, _linked_text(said, paths.get(label, ""), known)) for label, said in pieces]
         yield table(("", ""), bought)
 
 
-def _deadline(run: TrainingPlan, plan: Plan) -> str:
+def _deadline(run: TrainingPlan, plan: Plan, known: set[str]) -> str:
     if run.deadline_s is None:
         return ""
-    met = run.run.total_s.value <= run.deadline_s
+    at, met = place_of(run), run.run.total_s.value <= run.deadline_s
     said = chance(met, run.run.deadline_holds_probability, _asked(plan))
-    return text(f" of {format_seconds(run.deadline_s)} ") + _marked(said)
+    limit = _linked_text(format_seconds(run.deadline_s), f"{at}.deadline_s", known)
+    return f" of {limit} " + _marked(said, f"{at}.run.deadline_holds_probability", known)
 
 
 def _service(service: ServicePlan, plan: Plan, known: set[str]) -> Iterator[str]:
-    at = f"serving.{service.name}"
+    at = place_of(service)
+    spares = f"{service.spare_count} of them spare: {service.spare_reason}"
     rows = [
         ("a year", _linked(service.cost_usd_per_year, f"{at}.cost_usd_per_year", known)),
         (
             "replicas",
-            text(f"{service.replica_count}, {service.spare_count} of them spare: {service.spare_reason}"),
+            _linked_text(f"{service.replica_count}", f"{at}.replica_count", known)
+            + ", "
+            + _linked_text(spares, f"{at}.spare_count", known),
         ),
-        ("one replica", text(service.replica.text)),
+        ("one replica", _linked_text(service.replica.text, f"{at}.replica", known)),
         (
             "memory",
             _linked(service.memory_bytes, f"{at}.memory_bytes", known, "memory B")
-            + _of(service.memory_capacity_bytes),
+            + _of(service.memory_capacity_bytes, f"{at}.memory_capacity_bytes", known),
         ),
     ]
     yield table(("", ""), rows)
@@ -140,31 +157,44 @@ def _service(service: ServicePlan, plan: Plan, known: set[str]) -> Iterator[str]
 
 def _goal_row(one: ClassPlan, slo: SloOutcome, at: str, plan: Plan, known: set[str]) -> tuple[str, ...]:
     path = f"{at}.classes.{one.name}"
-    seen = slo.rehearsed
-    twin = f" · twin {format_seconds(seen.value_s)}" if seen and seen.value_s is not None else ""
-    holds = "–" if slo.met is None else _marked(chance(slo.met, slo.holds_probability, _asked(plan)))
+    goal, seen = f"{path}.slos.{slo.metric}", slo.rehearsed
+    told = _linked(slo.predicted, f"{goal}.predicted", known)
+    if seen and seen.value_s is not None:
+        told += text(" · twin ") + _linked_text(format_seconds(seen.value_s), f"{goal}.rehearsed", known)
+    said = "–" if slo.met is None else chance(slo.met, slo.holds_probability, _asked(plan))
+    limit = _linked_text(f"≤ {format_seconds(slo.limit_s)}", f"{goal}.limit_s", known)
     return (
         text(one.name),
-        text(str(one.replica_count)),
-        text(f"{metric_text(slo.metric)} ") + element("span", text(f"≤ {format_seconds(slo.limit_s)}")),
-        _linked(slo.predicted, f"{path}.slos.{slo.metric}.predicted", known) + text(twin),
-        holds,
+        _linked_text(str(one.replica_count), f"{path}.holds_until_per_s", known),
+        text(f"{metric_text(slo.metric)} ") + element("span", limit),
+        told,
+        _marked(said, f"{goal}.holds_probability", known),
         _linked(one.holds_until_per_s, f"{path}.holds_until_per_s", known),
     )
 
 
-def _bill(plan: Plan) -> Iterator[str]:
+def _bill(plan: Plan, known: set[str]) -> Iterator[str]:
     if plan.money is None:
         return
     yield element("h2", "The bill of the first year")
-    rows = [_bill_row(line) for line in plan.money.lines]
-    rows.append((element("b", "total"), "", "", "", "", element("b", f"{plan.money.total_usd:,.2f}"), ""))
+    rows = [_bill_row(line, f"money.lines.{at}", known) for at, line in enumerate(plan.money.lines)]
+    total = _linked_text(f"{plan.money.total_usd:,.2f}", "money.total_usd", known)
+    rows.append((element("b", "total"), "", "", "", "", element("b", total), ""))
     yield table(("what", "for", "quantity", "unit", "$ each", "$", "price from"), rows, (2, 4, 5))
 
 
-def _bill_row(line: LineItem) -> tuple[str, ...]:
-    told = text(line.what), text(line.category), f"{line.quantity:,.2f}", text(line.unit)
-    return *told, number_text(line.unit_usd), f"{line.total_usd:,.2f}", text(line.source)
+def _bill_row(line: LineItem, path: str, known: set[str]) -> tuple[str, ...]:
+    """Names of machines and terms in what is paid for are of the line as well."""
+    what, quantity, each, usd = (
+        _linked_text(said, path, known)
+        for said in (
+            line.what,
+            f"{line.quantity:,.2f}",
+            number_text(line.unit_usd),
+            f"{line.total_usd:,.2f}",
+        )
+    )
+    return what, text(line.category), quantity, text(line.unit), each, usd, text(line.source)
 
 
 def _assumed(plan: Plan) -> Iterator[str]:
@@ -178,10 +208,10 @@ def _assumed(plan: Plan) -> Iterator[str]:
     )
 
 
-def _evidence(plan: Plan) -> Iterator[str]:
-    if plan.derivations:
+def _evidence(derived: Sequence[Derivation]) -> Iterator[str]:
+    if derived:
         yield element("h2", "Where the numbers come from")
-        yield element("dl", *map(_derived, plan.derivations))
+        yield element("dl", *map(_derived, derived))
 
 
 def _derived(each: Derivation) -> str:
@@ -191,7 +221,8 @@ def _derived(each: Derivation) -> str:
         told = text(f"{one.label} {one.text}")
         if one.path:
             told = element("a", told, href=f"#{one.path}")
-        parts.append(told + (text(f" {one.source} · {one.reference}") if one.reference else ""))
+        where = " · ".join(each for each in (one.source, one.reference) if each)
+        parts.append(told + (text(f" {where}") if one.reference else ""))
     inputs = element("ul", *(element("li", part) for part in parts)) if parts else ""
     return element("dt", text(f"{each.path} = {each.formula}"), id=each.path) + element("dd", inputs)
 
@@ -217,16 +248,18 @@ def _linked(figure: Estimate | None, path: str, known: set[str], unit: str = "")
 
 
 def _linked_text(said: str, path: str, known: set[str]) -> str:
-    return element("a", text(said), href=f"#{path}") if path in known else text(said)
+    return link(said, path) if path in known else text(said)
 
 
-def _marked(said: str) -> str:
+def _marked(said: str, path: str, known: set[str]) -> str:
     """A mark and its probability; what is missed stands out."""
+    if path in known and said != "–":
+        return link(said, path)
     return element("span", text(said), cls="bad" if said.startswith("✗") else "")
 
 
-def _of(capacity_bytes: float) -> str:
-    return text(f" of {format_memory(capacity_bytes)}")
+def _of(capacity_bytes: float, path: str, known: set[str]) -> str:
+    return text(" of ") + _linked_text(format_memory(capacity_bytes), path, known)
 
 
 def _asked(plan: Plan) -> float | None:

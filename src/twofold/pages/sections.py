@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from twofold.charts.chart import Chart
-from twofold.pages.html import element, page, pictures, table, text
+from twofold.pages.html import element, link, page, pictures, table, text
 
 MARKS = re.compile(r"[\\`*_\[\]<>|#&]")  # what Markdown reads as more than itself
+FIGURE = re.compile(r"(?<![\w.-])[-+~<>]?\d")  # a number, and no part of a name such as p95 or H100-80GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,31 @@ class Linked:
 Cell = str | Linked
 
 
+def led(path: str, *cells: Cell) -> tuple[Cell, ...]:
+    """Cells of which those with a number lead to how it was found.
+
+    >>> led("here", "p95", "12 s", "–")
+    ('p95', Linked(text='12 s', path='here'), '–')
+    """
+    return tuple(
+        Linked(each, path) if isinstance(each, str) and FIGURE.search(each) else each for each in cells
+    )
+
+
+def range_of(first: int, after: int) -> tuple[int, ...]:
+    """Columns that hold numbers."""
+    return tuple(range(first, after))
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Where one number comes from, or those of one row."""
+
+    path: str
+    how: str
+    parts: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A title, sentences, and a table below them; one without rows and sentences is left out."""
@@ -29,16 +55,8 @@ class Section:
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     numbers: tuple[int, ...] = ()  # columns that are set right
-    sentences: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """Where one number comes from."""
-
-    path: str
-    how: str
-    parts: tuple[str, ...] = ()
+    sentences: tuple[Cell, ...] = ()
+    derived: tuple[Derived, ...] = ()  # what its numbers lead to
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +65,13 @@ class Page:
 
     title: str  # of the file
     head: str
-    intro: str
+    intro: Cell
     first: tuple[Section, ...]  # above the pictures
     made_by: str = ""
     charts: tuple[Chart, ...] | None = None  # None: the page has no part for them
     rest: tuple[Section, ...] = ()
     screen: tuple[str, ...] = ()  # lines of a terminal
-    derived: tuple[Derived, ...] = ()
+    derived: tuple[Derived, ...] = ()  # of the intro, and what several sections lead to
 
     @property
     def html(self) -> str:
@@ -61,14 +79,18 @@ class Page:
         return page(
             self.title,
             element("h1", text(self.head)),
-            element("p", text(self.intro)),
+            element("p", _cell(self.intro)),
             *([element("p", text(self.made_by), cls="soft")] if self.made_by else []),
             *_html_sections(self.first),
             *([element("h2", "Pictures"), pictures(self.charts)] if self.charts is not None else []),
             *_html_sections(self.rest),
             *self._html_screen(),
-            *_html_derived(self.derived),
+            *_html_derived([*self.derived, *(one for each in self._sections for one in each.derived)]),
         )
+
+    @property
+    def _sections(self) -> tuple[Section, ...]:
+        return (*self.first, *self.rest)
 
     def _html_screen(self) -> Iterator[str]:
         if self.screen:
@@ -78,8 +100,8 @@ class Page:
     @property
     def markdown(self) -> str:
         """The same without pictures, for a pull request."""
-        lines = [f"# {plain(self.head)}", "", plain(self.intro)]
-        lines += _markdown_sections((*self.first, *self.rest))
+        lines = [f"# {plain(self.head)}", "", plain(_text(self.intro))]
+        lines += _markdown_sections(self._sections)
         lines += ["", plain(self.made_by)] if self.made_by else []
         return "\n".join(lines) + "\n"
 
@@ -91,7 +113,7 @@ def _html_sections(sections: Iterable[Section]) -> Iterator[str]:
             continue
         yield element("h2", text(each.title))
         if each.sentences:
-            yield element("ul", *(element("li", _marked(said)) for said in each.sentences))
+            yield element("ul", *(element("li", _cell(said)) for said in each.sentences))
         if each.rows:
             rows = [tuple(map(_cell, row)) for row in each.rows]
             yield table(tuple(map(text, each.heads)), rows, each.numbers)
@@ -103,7 +125,9 @@ def _html_derived(derived: Sequence[Derived]) -> Iterator[str]:
         yield element("h2", "Where the numbers come from")
         entries = (
             element("dt", text(f"{each.path}: {each.how}"), id=each.path)
-            + element("dd", element("ul", *(element("li", text(part)) for part in each.parts)))
+            + element(
+                "dd", element("ul", *(element("li", text(part)) for part in each.parts)) if each.parts else ""
+            )
             for each in derived
         )
         yield element("dl", *entries)
@@ -116,7 +140,7 @@ def _markdown_sections(sections: Iterable[Section]) -> list[str]:
         if not each.rows and not each.sentences:
             continue
         lines += ["", f"## {plain(each.title)}", ""]
-        lines += [f"- {plain(said)}" for said in each.sentences]
+        lines += [f"- {plain(_text(said))}" for said in each.sentences]
         if each.rows:
             lines += [""] if each.sentences else []
             lines += markdown_table(each.heads, [tuple(map(_text, row)) for row in each.rows])
@@ -139,9 +163,7 @@ def _text(cell: Cell) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if isinstance(cell, Linked):
-        return element("a", text(cell.text), href=f"#{cell.path}")
-    return _marked(cell)
+    return link(cell.text, cell.path) if isinstance(cell, Linked) else _marked(cell)
 
 
 def _marked(said: str) -> str:

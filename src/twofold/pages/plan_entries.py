@@ -1,0 +1,179 @@
+"""Entries for the numbers of a plan's page that the plan has no derivation of: stated, chosen or summed."""
+
+from collections.abc import Iterable, Iterator
+
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results.ledger import LineItem
+from twofold.contracts.results.plan import Derivation, Input, Plan
+from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.display import format_memory, format_seconds, format_usd
+from twofold.core.estimate import Estimate
+from twofold.report.figures import likely, percent, ranged
+from twofold.report.money import number_text
+
+ASKED, JOINT = "confidence.asked_fraction", "confidence.joint_probability"
+HOLDS = "holds_probability"
+CHEAPEST = "the cheapest that was tried and keeps every goal; a simpler one may cost supply.simplicity more"
+
+
+def place_of(half: TrainingPlan | ServicePlan) -> str:
+    """Where a run or service stands in the plan's paths."""
+    return f"{'training' if isinstance(half, TrainingPlan) else 'serving'}.{half.name}"
+
+
+def entries_of(plan: Plan) -> tuple[Derivation, ...]:
+    """An entry for each number of the page that none of the plan's derivations is of; no path has two."""
+    derived = {each.path for each in plan.derivations}
+    found = {each.path: each for each in _entries(plan) if each.path not in derived}
+    return tuple(found.values())
+
+
+def _entries(plan: Plan) -> Iterator[Derivation]:
+    yield from _of_goals(plan)
+    for run in plan.training:
+        yield from _of_run(run)
+    for service in plan.serving:
+        yield from _of_service(service)
+    for number, line in enumerate(plan.money.lines if plan.money else ()):
+        yield _of_line(f"money.lines.{number}", line, plan)
+
+
+def _stated(path: str, text: str, where: str) -> Derivation:
+    """What the spec says, or its default."""
+    return Derivation(path, "as the spec says", (Input("stated", text, "", "", f"spec {where}"),))
+
+
+def _figure(label: str, estimate: Estimate | None, path: str) -> Iterator[Input]:
+    """A number of the plan that has an entry of its own."""
+    if estimate is not None:
+        yield Input(label, ranged(estimate), path, estimate.source.value, "")
+
+
+def _of_goals(plan: Plan) -> Iterator[Derivation]:
+    if plan.budget_usd is not None:
+        yield _stated("budget_usd", format_usd(plan.budget_usd), "supply.budget")
+    if plan.confidence is None:
+        return
+    yield _stated(ASKED, percent(plan.confidence.asked_fraction), "confidence")
+    goals = [
+        (f"{run.name} deadline", run.run.deadline_holds_probability, f"{place_of(run)}.run.deadline_{HOLDS}")
+        for run in plan.training
+    ]
+    goals += [
+        (
+            f"{one.name} {metric_text(slo.metric)}",
+            slo.holds_probability,
+            f"{place_of(service)}.classes.{one.name}.slos.{slo.metric}.{HOLDS}",
+        )
+        for service in plan.serving
+        for one in service.classes
+        for slo in one.slos
+    ]
+    inputs = (Input(label, likely(sure), path, "", "") for label, sure, path in goals if sure is not None)
+    said = "share of the draws in which every goal holds × the chances of services of measured rows"
+    yield Derivation(JOINT, said, tuple(inputs))
+
+
+def _of_machine(half: TrainingPlan | ServicePlan, figures: Iterable[Input]) -> Iterator[Derivation]:
+    """Which machines, how they are used, and what one of them can hold."""
+    at, machine = place_of(half), half.machine
+    count = f"{machine.accelerator_count:,} × {machine.accelerator} on {machine.node_count:,} nodes"
+    tried = Input("tried", f"{half.tried:,} candidates", "", "", "by the search of this plan")
+    yield Derivation(f"{at}.machine", CHEAPEST, (Input("taken", count, "", "", "chosen"), tried, *figures))
+    row = f"accelerators.csv {machine.accelerator} memory_bytes"
+    held = Input("memory", format_memory(half.memory_capacity_bytes), "", "v", row)
+    yield Derivation(f"{at}.memory_capacity_bytes", "what one accelerator has", (held,))
+
+
+def _of_run(run: TrainingPlan) -> Iterator[Derivation]:
+    at = place_of(run)
+    cost = tuple(_figure("cost", run.cost_usd, f"{at}.cost_usd"))
+    step = tuple(_figure("a step", run.step_s, f"{at}.step_s"))
+    memory = tuple(_figure("memory", run.memory_bytes, f"{at}.memory_bytes"))
+    total = tuple(_figure("done after", run.run.total_s, f"{at}.run.total_s"))
+    yield from _of_machine(run, (*total, *cost))
+    if run.layout:
+        chosen = Input("taken", run.layout.text, "", "", "chosen")
+        said = "the fastest of the layouts that fit the memory of these machines"
+        yield Derivation(f"{at}.layout", said, (chosen, *step, *memory))
+    if run.deadline_s is not None:
+        yield _stated(f"{at}.deadline_s", format_seconds(run.deadline_s), f"{at}.deadline")
+        said = "share of what the range of the whole time leaves within the deadline"
+        yield Derivation(f"{at}.run.deadline_{HOLDS}", said, total)
+    if run.release_after_s is not None:
+        price = run.machine.price
+        listed = price.usd_per_accelerator_h if price else None
+        hourly = tuple(_figure("list price", listed, f"{at}.machine.price.usd_per_accelerator_h"))
+        said = "the end of the run; held all year: accelerators × list price × 8760 h"
+        yield Derivation(f"{at}.release_after_s", said, (*total, *hourly))
+    if run.delivery is None:
+        return
+    asked = run.delivery.loss_target_nats
+    if asked is not None:
+        wanted = Input("target", f"{asked:g} nats/token", "", "", f"spec {at}.loss_target")
+        loss = tuple(_figure("expected loss", run.delivery.loss, f"{at}.delivery.loss"))
+        said = "met where the expected loss is at most the target"
+        yield Derivation(f"{at}.delivery.loss_target_nats", said, (wanted, *loss))
+    yield Derivation(f"{at}.delivery.ends_on", "the start of the run, and what it takes from then on", total)
+
+
+def _of_service(service: ServicePlan) -> Iterator[Derivation]:
+    at = place_of(service)
+    cost = tuple(_figure("a year", service.cost_usd_per_year, f"{at}.cost_usd_per_year"))
+    memory = tuple(_figure("memory", service.memory_bytes, f"{at}.memory_bytes"))
+    yield from _of_machine(service, cost)
+    spares = Input("spares", str(service.spare_count), f"{at}.spare_count", "", "")
+    serve = [
+        Input(f"for {one.name}", str(one.replica_count), f"{at}.classes.{one.name}.holds_until_per_s", "", "")
+        for one in service.classes
+    ]
+    yield Derivation(f"{at}.replica_count", "those that serve, and spares", (*serve, spares))
+    why = Input("survives", service.spare_reason, "", "", f"spec {at}.availability, zones")
+    yield Derivation(f"{at}.spare_count", "so many more that it is as available as the spec asks", (why,))
+    chosen = Input("taken", service.replica.text, "", "", "chosen")
+    yield Derivation(f"{at}.replica", CHEAPEST, (chosen, *memory, *cost))
+    for one in service.classes:
+        for slo in one.slos:
+            yield from _of_goal(f"{at}.classes.{one.name}", one, slo)
+
+
+def _of_goal(at: str, one: ClassPlan, slo: SloOutcome) -> Iterator[Derivation]:
+    path = f"{at}.slos.{slo.metric}"
+    yield _stated(f"{path}.limit_s", format_seconds(slo.limit_s), f"{at}.slo")
+    said = f"share of what the range of {metric_text(slo.metric)} leaves within the goal"
+    predicted = tuple(_figure("predicted", slo.predicted, f"{path}.predicted"))
+    limit = Input("goal", format_seconds(slo.limit_s), f"{path}.limit_s", "", "")
+    yield Derivation(f"{path}.{HOLDS}", said, (*predicted, limit))
+    yield from _of_rehearsed(path, one, slo)
+
+
+def _of_rehearsed(path: str, one: ClassPlan, slo: SloOutcome) -> Iterator[Derivation]:
+    seen = slo.rehearsed
+    if seen is None or seen.value_s is None:
+        return
+    told = Input("at", f"{one.peak_per_s:,.3g} requests/s", "", "", "the peak, without spares")
+    between: tuple[Input, ...] = ()
+    if seen.low_s is not None and seen.high_s is not None:
+        ends = f"{format_seconds(seen.low_s)} to {format_seconds(seen.high_s)}"
+        between = (Input("with 95 % from", ends, "", "", "over the requests that it served"),)
+    said = "measured by the twin over all that asked, unanswered ones last"
+    yield Derivation(f"{path}.rehearsed", said, (told, *between))
+
+
+def _of_line(path: str, line: LineItem, plan: Plan) -> Derivation:
+    """A line of the bill: what it multiplies, what comes off and on it, and whose it is."""
+    quantity = f"{line.quantity:,.2f} {line.unit}"
+    parts = [
+        Input("quantity", quantity, "", "", line.category),
+        Input("price", f"{number_text(line.unit_usd)} $", "", "", f"{line.source} {line.date}".strip()),
+    ]
+    for name, usd in (("discount", line.discount_usd), ("tax", line.tax_usd)):
+        if usd:
+            parts.append(Input(name, f"{usd:,.2f} $", "", "", f"spec supply.economics.{name}"))
+    whose = next((half for half in plan.halves if line.what.startswith(f"{half.name}: ")), None)
+    if whose is not None:
+        parts.append(Input("for", whose.name, f"{place_of(whose)}.machine", "", ""))
+    less, more = " − discount" * bool(line.discount_usd), " + tax" * bool(line.tax_usd)
+    said = f"quantity × price{less}{more}, to the cent = {line.total_usd:,.2f} $"
+    return Derivation(path, said, tuple(parts))
