@@ -15,8 +15,10 @@ from twofold.contracts.results.loop import (
     Quantiles,
     Recovery,
     Row,
+    RunCourse,
     ServingMeasured,
     StepParts,
+    Stretch,
     TrainingMeasured,
 )
 from twofold.contracts.results.parts import Part
@@ -45,6 +47,17 @@ RUN = TrainingMeasured(
     checkpoint_write_s=0.4,
     recovery=Recovery(1, 60, 52, 8, True, 9.5),
     wall_s=90.0,
+    course=RunCourse(
+        (
+            Stretch("starting", 0.0, 12.0, 0),
+            Stretch("training", 12.0, 45.0, 60),
+            Stretch("checkpoint", 38.0, 38.4, 52),
+            Stretch("killed", 45.2, 54.7, 60, "rank 1"),
+            Stretch("starting", 48.0, 54.1, 52),
+            Stretch("training", 54.1, 84.0, 110),
+            Stretch("not saved", 60.0, 60.0, 65, "No space left on device"),
+        )
+    ),
 )
 PAGE = LoopPage(
     name="laptop",

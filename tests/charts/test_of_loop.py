@@ -1,6 +1,8 @@
 """Pictures of a live run: every row that has both sides is there, as the page's own numbers."""
 
 import json
+import math
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -11,10 +13,11 @@ from hypothesis import strategies as st
 from tests.app.test_loop_page import LOAD, PAGE
 from tests.charts.test_marks import PLACE, SVG, _fitted, _number
 from twofold.app.loop_page import LoopShown
-from twofold.charts.chart import Bars, Curves
+from twofold.charts.chart import Bars, Chart, Curves
 from twofold.charts.of_loop import SideBySide, charts_of_loop, side_by_side
 from twofold.charts.svg import svg_of
 from twofold.charts.text import text_of
+from twofold.contracts.results import loop
 from twofold.core.estimate import Estimate
 
 
@@ -133,3 +136,66 @@ def test_loads_are_a_curve_over_what_was_finished_and_lone_ones_are_points() -> 
 
 def test_a_run_of_which_nothing_was_measured_has_no_pictures() -> None:
     assert charts_of_loop(replace(PAGE, rows=(), training=(), serving=())) == ()
+
+
+def _spans_read(svg: str) -> list[tuple[str, str, float, float]]:
+    """Row, tooltip, start and end of each block, read off the picture by its ticks and the rows' labels."""
+    root = ElementTree.fromstring(svg)
+    texts = list(root.iter(f"{SVG}text"))
+    ticks = [
+        (float(each.attrib["x"]), _number(each.text or ""))
+        for each in texts
+        if each.attrib.get("text-anchor") == "middle" and re.match(r"-?\d", each.text or "")
+    ]
+    rows = {
+        float(each.attrib["y"]): each.text or "" for each in texts if each.attrib.get("text-anchor") == "end"
+    }
+    x, found = _fitted(ticks), []
+    for group in root.iter(f"{SVG}g"):
+        box, title = group.find(f"{SVG}rect"), group.find(f"{SVG}title")
+        assert box is not None and title is not None
+        left, top = float(box.attrib["x"]), float(box.attrib["y"])
+        row = rows[min(rows, key=lambda y: abs(y - top - 12.0))]
+        found.append((row, title.text or "", x(left), x(left + float(box.attrib["width"]))))
+    return found
+
+
+def _run_chart(page: loop.LoopPage) -> Chart:
+    (chart,) = [each for each in charts_of_loop(page) if each.key == "run.0"]
+    return chart
+
+
+def test_failures_and_checkpoints_of_a_run_stand_where_the_json_has_them() -> None:
+    rows = {"starting": "workers", "training": "workers", "checkpoint": "checkpoints"}
+    rows |= {"not saved": "checkpoints", "killed": "failures"}
+    told = json.loads(LoopShown(PAGE).json)["training"][0]["course"]["stretches"]
+    end_s = max(each["until_s"] for each in told)
+    read = _spans_read(svg_of(_run_chart(PAGE)))
+    assert len(read) == len(told) == 7
+    for each in told:
+        (found,) = [
+            one
+            for one in read
+            if one[1].startswith(f"{each['what']}: ")
+            and one[2] == pytest.approx(each["from_s"], abs=0.01 * end_s)
+        ]
+        row, said, _, until_s = found
+        assert row == rows[each["what"]]
+        assert until_s == pytest.approx(each["until_s"], abs=0.01 * end_s)
+        assert f"step {each['step']}" in said and each["text"] in said
+    assert all(len(line) <= 100 for line in text_of(_run_chart(PAGE)))
+
+
+def test_a_run_without_a_course_has_no_such_picture_and_one_without_numbers_says_so() -> None:
+    def page(course: loop.RunCourse | None) -> loop.LoopPage:
+        return replace(PAGE, training=(replace(PAGE.training[0], course=course),))
+
+    assert not [each for each in charts_of_loop(page(None)) if each.key == "run.0"]
+    nan = loop.Stretch("training", math.nan, math.nan)
+    for stretches in ((), (nan,)):
+        assert "no data" in svg_of(_run_chart(page(loop.RunCourse(stretches))))
+    known = replace(nan, from_s=1.0, until_s=2.0)
+    odd = replace(known, what="something of another version")
+    svg = svg_of(_run_chart(page(loop.RunCourse((nan, known, odd), 3, 4))))
+    assert [row for row, *_ in _spans_read(svg)] == ["workers", "failures"]
+    assert "1 of 3 checkpoints is shown, of 8; 4 further stretches are not kept" in svg

@@ -2,15 +2,25 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points
+from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points, Span, Spans
 from twofold.contracts.results import loop
 from twofold.core.display import format_si
 from twofold.core.estimate import Estimate
 
+FAILURES = "failures"
+ROWS = MappingProxyType(  # of a run's picture: where each kind of stretch stands
+    {
+        **dict.fromkeys(("starting", "training"), "workers"),
+        **dict.fromkeys(("checkpoint", "not saved"), "checkpoints"),
+        **dict.fromkeys(("killed", "died", "stopped", "launched again"), FAILURES),
+    }
+)
+
 
 def charts_of_loop(page: loop.LoopPage) -> tuple[Chart, ...]:
-    """Predicted against measured of each half, then where a step's time went, then what each load got."""
+    """Predicted against measured of each half, where a step's and a run's time went, what each load got."""
     found: list[Chart] = []
     for half in dict.fromkeys(row.half for row in page.rows):
         own = [row for row in page.rows if row.half == half]
@@ -21,8 +31,8 @@ def charts_of_loop(page: loop.LoopPage) -> tuple[Chart, ...]:
             if row.twin is not None and row.measured is not None
         ]
         found += side_by_side(f"sides.{half}", told)
-    for run in page.training:
-        found += _parts(run)
+    for number, run in enumerate(page.training):
+        found += [*_parts(run), *_course(number, run)]
     for service in page.serving:
         found += [*_latencies(service), *_outcomes(service)]
     return tuple(found)
@@ -99,6 +109,30 @@ def _parts(run: loop.TrainingMeasured) -> Iterator[Chart]:
         "step, 10 to 90 of 100", (Piece("step", run.step_s_p50, 0.0),), run.step_s_p10, run.step_s_p90
     )
     yield Bars("step.measured", "one measured step", Axis("time", "s"), (*bars, whole))
+
+
+def _course(number: int, run: loop.TrainingMeasured) -> Iterator[Chart]:
+    """The run over time: its workers, what they saved, and what befell them until the next step was done."""
+    course = run.course
+    if course is None:
+        return
+    spans = tuple(
+        Span(row, each.what, each.from_s, each.until_s, _told(each))
+        for row in dict.fromkeys(ROWS.values())
+        for each in course.stretches
+        if ROWS.get(each.what, FAILURES) == row
+    )
+    every = course.checkpoint_every
+    notes = [f"1 of {every:,} checkpoints is shown, of {run.checkpoint_count:,}"] if every > 1 else []
+    notes += [f"{course.left_out_count:,} further stretches are not kept"] if course.left_out_count else []
+    axis = Axis("worked since the first launch", "s")
+    yield Spans(f"run.{number}", "the run: failures and checkpoints", axis, spans, "; ".join(notes))
+
+
+def _told(each: loop.Stretch) -> str:
+    """What the tooltip says beside its name and times."""
+    step = "" if each.step is None else f"step {each.step:,}"
+    return ", ".join(filter(None, [each.text, step]))
 
 
 def _latencies(service: loop.ServingMeasured) -> Iterator[Chart]:

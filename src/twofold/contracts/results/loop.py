@@ -59,6 +59,31 @@ class DataRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a run did, or what befell it, in seconds of work since its first launch.
+
+    `starting` until the first step begins, `training` to the last step; `checkpoint` as long as it is
+    written, `not saved`; `killed` by us or `died`, to the first step done after it; `stopped` on being told
+    to, `launched again` at the beginning of another launch.
+    """
+
+    what: str
+    from_s: float
+    until_s: float
+    step: int | None = None  # the last that was done, or that is saved; null: none yet
+    text: str = ""  # whom it befell, or why
+
+
+@dataclass(frozen=True, slots=True)
+class RunCourse:
+    """A run over time; what lay between two launches is left out."""
+
+    stretches: tuple[Stretch, ...]
+    checkpoint_every: int = 1  # checkpoints that each of these stands for
+    left_out_count: int = 0  # other stretches beyond what is kept
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingMeasured:
     """One run as it happened. Quantiles are over the steps after warm-up, outside the recovery."""
 
@@ -83,6 +108,7 @@ class TrainingMeasured:
     )
     off_core_fraction: float | None = None  # of compute, waiting for a core that something else had; likewise
     data: DataRead | None = None
+    course: RunCourse | None = None  # over time; null: in records from before there was one
 
 
 @dataclass(frozen=True, slots=True)

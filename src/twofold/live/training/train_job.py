@@ -39,6 +39,7 @@ from twofold.live.training.artefact import MANIFEST, write_whole
 from twofold.live.training.checkpoints import check_begun, step_of
 from twofold.live.training.data_preparing import DataWanted, prepare_data
 from twofold.live.training.rendezvous import address_towards, interface_towards
+from twofold.live.training.run_course import measured_run
 from twofold.live.training.run_series import RunSeries
 from twofold.live.training.run_watch import RunWatch
 from twofold.live.training.sealing import (
@@ -50,7 +51,7 @@ from twofold.live.training.sealing import (
     key_of_run,
     sealed_entries,
 )
-from twofold.live.training.training_record import StepLine, append_event, mend, read_events, summarise
+from twofold.live.training.training_record import StepLine, append_event, mend, read_events
 
 MEASURED, EXPORT = "measured.json", "hf"
 LINEAGE = "lineage.json"  # of an export: what it was made from
@@ -143,7 +144,7 @@ def run_training(
         if done.exists():
             return loop.read_training_measured(done)
         tokens_per_step = job.global_batch_sequences * job.sequence_tokens
-        measured = summarise(job.folder, job.rank_count, tokens_per_step)
+        measured = measured_run(job.folder, job.rank_count, tokens_per_step)
         write_whole(done, loop.write_training_measured(measured))
         return measured
 

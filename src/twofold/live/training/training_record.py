@@ -253,7 +253,7 @@ def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) 
         resumed_from_step=after[0].step - 1,
         repeated_steps=len(before & {line.step for line in after}),
         equal_losses=not unequal_steps(lines),
-        kill_to_step_s=_between(_moment(kill, "sent_"), (after[0].at_s, after[0].steady_s)),
+        kill_to_step_s=between(moment(kill, "sent_"), (after[0].at_s, after[0].steady_s)),
     )
 
 
@@ -275,6 +275,13 @@ def active_s(lines: Iterable[StepLine], events: Iterable[Mapping[str, Any]]) -> 
     A run that was cut in the evening and taken up in the morning did not take a night, and one in which the
     clock on the wall was set did not take a year. Events of other hosts than the launch's do not count.
     """
+    return sum(worked_s for _, worked_s in launches_of(lines, events))
+
+
+def launches_of(
+    lines: Iterable[StepLine], events: Iterable[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], float]]:
+    """Each launch, and the seconds from it to its last sign of life."""
     launches: list[Mapping[str, Any]] = []
     worked_s: list[float] = []
     for event in events:
@@ -282,21 +289,24 @@ def active_s(lines: Iterable[StepLine], events: Iterable[Mapping[str, Any]]) -> 
             launches.append(event)
             worked_s.append(0.0)
         elif launches and event.get("boot") == launches[-1].get("boot"):
-            worked_s[-1] = max(worked_s[-1], _between(_moment(launches[-1]), _moment(event)))
-    at = {launch.get("launch"): (number, _moment(launch)) for number, launch in enumerate(launches)}
+            worked_s[-1] = max(worked_s[-1], between(moment(launches[-1]), moment(event)))
+    at = {launch.get("launch"): (number, moment(launch)) for number, launch in enumerate(launches)}
     for line in lines:
         if line.launch in at:
             number, began = at[line.launch]
-            worked_s[number] = max(worked_s[number], _between(began, (line.at_s, line.steady_s)))
-    return sum(worked_s)
+            worked_s[number] = max(worked_s[number], between(began, (line.at_s, line.steady_s)))
+    return list(zip(launches, worked_s, strict=True))
 
 
-def _moment(event: Mapping[str, Any], name: str = "") -> tuple[float, float | None]:
-    """When it was, by the clock on the wall, and by the monotonic one, which older versions did not write."""
+Moment = tuple[float, float | None]  # by the clock on the wall, and by the monotonic one
+
+
+def moment(event: Mapping[str, Any], name: str = "") -> Moment:
+    """When it was; older versions did not write the monotonic clock."""
     return float(event[f"{name}at_s"]), event.get(f"{name}steady_s")
 
 
-def _between(start: tuple[float, float | None], end: tuple[float, float | None]) -> float:
+def between(start: Moment, end: Moment) -> float:
     """Seconds from one to the other, by the monotonic clock where both know it."""
     if start[1] is None or end[1] is None:
         return end[0] - start[0]
