@@ -208,6 +208,12 @@ def test_one_worker_is_killed_once_though_the_supervisor_died_in_between(runs: R
     assert recovery.killed_rank == 1 and recovery.killed_after_step >= EVERY + 2
     assert recovery.equal_losses and recovery.kill_to_step_s > 0
     assert runs.calm_record.recovery is None
+    assert runs.killed_record.course is not None and runs.calm_record.course is not None
+    told = [each for each in runs.killed_record.course.stretches if each.what == "killed"]
+    assert [each.until_s - each.from_s for each in told] == pytest.approx([recovery.kill_to_step_s])
+    for record in (runs.killed_record, runs.calm_record):
+        saved = [each for each in record.course.stretches if each.what == "checkpoint"]
+        assert len(saved) == record.checkpoint_count
 
 
 def test_an_altered_checkpoint_is_never_resumed_from(runs: Runs) -> None:
