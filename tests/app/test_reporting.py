@@ -5,18 +5,25 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.app.test_loop_page import PAGE
-from tests.rehearsed import rehearsal
+from tests.rehearsed import ROOT, rehearsal
+from twofold.answer import serving_choice, training_choice, training_plan
+from twofold.app import planning
 from twofold.app.kinds import LARGEST_BYTES
 from twofold.app.loop_page import LoopShown
 from twofold.app.planning import plan_to_json
-from twofold.app.reporting import write_page
+from twofold.app.reporting import write_page, write_report
+from twofold.charts.chart import Chart
+from twofold.charts.of_plan import charts_of_plan
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.spec import Spec
 from twofold.core.data import to_data, to_json
 from twofold.core.errors import FileError, InputError
+from twofold.pages import plan_page
 
 
 @pytest.fixture
@@ -40,6 +47,52 @@ def refused(file: Path, said: str) -> None:
         write_page(file, out)
     assert told.value.exit_code == 2 and told.value.hint
     assert not out.exists() and not list(file.parent.glob(".*"))
+
+
+SEARCHES = (
+    (planning, "build_plan"),
+    (serving_choice, "search"),
+    (training_choice, "search"),
+    (training_plan, "search"),
+)
+
+
+@pytest.mark.parametrize("kind", ["page", "markdown", "table"])
+def test_of_a_plan_s_file_nothing_is_planned_again(
+    saved: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """What keeps a report within a second beside its plan: no search, and each picture drawn once."""
+    drawn: list[str] = []
+
+    def searched(*_: object, **__: object) -> None:
+        raise AssertionError("a plan is searched for")
+
+    def draw(plan: Plan) -> tuple[Chart, ...]:
+        drawn.append(plan.name)
+        return charts_of_plan(plan)
+
+    for module, name in SEARCHES:
+        monkeypatch.setattr(module, name, searched)
+    monkeypatch.setattr(plan_page, "charts_of_plan", draw)
+    out = tmp_path / "out"
+    write_report(saved["plan"], out, as_markdown=kind == "markdown", as_table=kind == "table")
+    assert out.stat().st_size > 0
+    assert drawn == ["laptop"] * (kind == "page")
+    with pytest.raises(AssertionError, match="searched for"):  # as a spec is
+        write_page(str(ROOT / "examples" / "laptop"), out)
+
+
+def test_of_a_spec_one_plan_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    build = planning.build_plan
+
+    def counted(spec: Spec, *rest: Any, **more: Any) -> Any:
+        made.append(spec.name)
+        return build(spec, *rest, **more)
+
+    monkeypatch.setattr(planning, "build_plan", counted)
+    write_page(str(ROOT / "examples" / "laptop"), tmp_path / "page.html")
+    assert made == ["laptop"]
 
 
 @pytest.mark.parametrize("as_markdown", [False, True])
