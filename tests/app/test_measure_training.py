@@ -11,11 +11,20 @@ from typing import Any
 
 import pytest
 
-from twofold.app.measure_training import TrainedShown, TrainWanted, _ratios, measure_train, name_of
+from twofold.app.measure_training import (
+    TrainedShown,
+    TrainWanted,
+    _planned,
+    _ratios,
+    measure_train,
+    name_of,
+)
 from twofold.app.measured_rows import calibrate, predict
 from twofold.contracts.results import trained
 from twofold.core.errors import UsageError, ValueRefusedError
+from twofold.core.estimate import Estimate
 from twofold.live.loads.thermals import Thermals, sample
+from twofold.report.trained import _ratio_pieces
 
 MODEL = {
     "model_type": "llama",
@@ -70,11 +79,35 @@ def test_a_run_that_could_not_be_compiled_is_held_against_nothing() -> None:
     eager = trained.RunSettings(2, "fp32", "eager", 1, "none")
 
     def ran(settings: trained.RunSettings, step_s: float) -> Any:
-        return SimpleNamespace(settings=settings, measured=SimpleNamespace(step_s_p50=step_s, last_loss=2.0))
+        measured = SimpleNamespace(step_s_p50=step_s, last_loss=2.0)
+        return SimpleNamespace(name=name_of(settings), settings=settings, measured=measured)
 
     alone = replace(eager, ranks=1)
     found = list(_ratios([ran(eager, 1.0), ran(alone, 1.5), ran(eager, 1.1)]))
     assert [(each.what, each.step_ratio) for each in found] == [("1 over 2 ranks", 1.5)]
+
+
+def test_a_ratio_says_whether_the_plan_and_the_loss_hold() -> None:
+    planned = Estimate(0.8, 0.6, 1.0, "ratio")
+    held = trained.Ratio("compiled over eager", 0.9, 0.0004, 0.001, planned)
+    assert list(_ratio_pieces(held)) == [
+        "step × 0.90",
+        "planned × 0.80 [0.60–1.00], within",
+        "last losses 0.04% apart, at most 0.1 %",
+    ]
+    missed = replace(held, step_ratio=1.1, loss_distance_fraction=0.03, loss_limit_fraction=0.02)
+    assert list(_ratio_pieces(missed))[1:] == [
+        "planned × 0.80 [0.60–1.00], OUTSIDE",
+        "last losses 3.00% apart, MORE than 2 %",
+    ]
+    assert len(list(_ratio_pieces(replace(held, planned=None)))) == 2  # no device, no plan
+
+
+def test_a_device_that_nobody_knows_leaves_a_note_and_no_plan(shown: tuple[TrainedShown, Path]) -> None:
+    config = shown[1].parent / "config.json"
+    found, notes = _planned(shown[0].data.runs, config, replace(WANTED, gpu="a-toaster"))
+    assert found == {} and "nothing is planned beside these runs" in notes[0] and "a-toaster" in notes[0]
+    assert _planned(shown[0].data.runs, config, replace(WANTED, gpu="")) == ({}, [])
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +161,26 @@ def test_parts_checkpoints_and_a_restart_are_told(shown: tuple[TrainedShown, Pat
 
 def test_half_precision_ends_near_full(shown: tuple[TrainedShown, Path]) -> None:
     (ratio,) = (each for each in shown[0].data.ratios if each.what == "bf16 over fp32")
-    assert 0 < ratio.loss_distance_fraction < 0.02
+    assert 0 < ratio.loss_distance_fraction < ratio.loss_limit_fraction == 0.02
+
+
+def test_every_other_run_is_planned_from_the_eager_ones_in_fp32_beside_what_it_took(
+    shown: tuple[TrainedShown, Path],
+) -> None:
+    """None planned itself. How near it is, a quiet machine says: `python -m bench train_calibration`."""
+    page, rows = shown
+    assert all(ratio.planned is not None for ratio in page.data.ratios)
+    slower = [
+        replace(run, measured=replace(run.measured, step_s_p50=9 * run.measured.step_s_p50))
+        if run.settings.precision == "bf16" or run.settings.compute == "compiled"
+        else run
+        for run in page.data.runs
+    ]
+    again, _ = _planned(slower, rows.parent / "config.json", WANTED)
+    first = page.data.runs[0].measured.step_s_p50
+    told = [ratio.planned.times(first).value for ratio in page.data.ratios if ratio.planned]
+    assert [step.value for step in again.values()] == pytest.approx(told)
+    assert " ".join(page.lines).count("planned × ") == len(page.data.ratios)
 
 
 def test_r_002_sums_in_fp32_are_nearer_than_sums_in_bf16(shown: tuple[TrainedShown, Path]) -> None:
@@ -148,7 +200,7 @@ def test_r_029_compiled_stands_beside_eager(shown: tuple[TrainedShown, Path]) ->
     if not shutil.which("c++"):
         pytest.skip("compiling needs a C++ compiler: install g++")
     (ratio,) = (each for each in shown[0].data.ratios if each.what == "compiled over eager")
-    assert ratio.step_ratio > 0 and ratio.loss_distance_fraction < 1e-3
+    assert ratio.step_ratio > 0 and ratio.loss_distance_fraction < ratio.loss_limit_fraction == 1e-3
     run = next(run for run in shown[0].data.runs if run.settings.compute == "compiled")
     assert run.measured.steps == WANTED.steps
 

@@ -6,15 +6,19 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
-from twofold.app.sources import whole_file
+from twofold.app.local_tables import local_tables
+from twofold.app.sources import device_folder, whole_file
 from twofold.app.words import counts_in
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.model_config import read_model_config
 from twofold.contracts.results import trained
-from twofold.core.errors import RunError, UsageError, ValueRefusedError
+from twofold.core.errors import RunError, TwofoldError, UsageError, ValueRefusedError
+from twofold.core.estimate import Estimate
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.loads.meters import Meters
@@ -24,7 +28,8 @@ from twofold.live.training.checkpoints import step_of
 from twofold.live.training.train_job import COMPUTES, PRECISIONS, TrainJob, run_training
 from twofold.live.training.training_record import read_events, slowest_collective
 from twofold.measure.doctor import diagnose
-from twofold.measure.trained_rows import Ran, rows_of, table_of
+from twofold.measure.planned_runs import planned_step_s
+from twofold.measure.trained_rows import Ran, row_of, table_of
 from twofold.report.answers import Held
 from twofold.report.trained import trained_lines
 
@@ -32,6 +37,8 @@ READ_S = 1.0  # that readers read
 ZERO_STAGE = 3
 CHECKPOINTS = 4  # of a run
 KILL_AFTER_FRACTION = 0.6  # of the steps of the first run with several ranks
+LOSS_LIMIT_FRACTION = 0.001  # how far runs of the same number format may end apart: sums in another order
+FORMATS_LIMIT_FRACTION = 0.02  # of other formats: R-001
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,8 @@ def measure_train(
 
     The first run has the most ranks, the first precision, and runs eagerly; each other differs from it in one
     thing, and with `branch` goes on from a checkpoint of it. With several ranks one of them is killed once.
-    `out` are rows of the eager runs. Raises
+    With `gpu` each other run's step is planned as well, calibrated on the eager runs of the first precision
+    but itself. `out` are rows of the eager runs. Raises
     MissingExtraError, ValueRefusedError for runs that cannot be, RunError for one that fails; nothing is
     left behind.
     """
@@ -97,15 +105,16 @@ def measure_train(
     finally:
         stop_all(state)
         shutil.rmtree(folder, ignore_errors=True)
+    planned, unplanned = _planned(runs, config, what)
     page = trained.TrainedPage(
         model=config.parent.name if config.name == "config.json" else config.stem,
         machine=f"{platform.machine()}, {platform.system()} {platform.release()}",
         runs=tuple(runs),
-        ratios=tuple(_ratios(runs)),
+        ratios=tuple(_ratios(runs, planned)),
         readings=readings,
         accumulation=_accumulation(what.device),
         findings=tuple(diagnose([runs[0].measured], [])),
-        notes=tuple(_notes(runs, what)),
+        notes=(*_notes(runs, what), *unplanned),
     )
     return TrainedShown(_kept(page, config, what, out))
 
@@ -263,20 +272,49 @@ def _accumulation(device: str) -> trained.Accumulation:
     return trained.Accumulation(said["device"], said["fp32"], said["bf16"])
 
 
-def _ratios(runs: Sequence[trained.TrainedRun]) -> Iterator[trained.Ratio]:
+def _planned(
+    runs: Sequence[trained.TrainedRun], config: Path, what: TrainWanted
+) -> tuple[dict[str, Estimate], list[str]]:
+    """The step of each run but the first, by name, planned from eager runs of the first precision but
+    itself; and what to know where there is none."""
+    if not what.gpu:
+        return {}, []
+    device = device_folder(Path())
+    first, ran = runs[0].settings, _ran(config, what)
+    alike = [run for run in runs if run.settings.compute == "eager"]
+    alike = [run for run in alike if run.settings.precision == first.precision]
+    found = {}
+    try:
+        catalog, constants = load_catalog(device), local_tables(device, None).constants
+        for run in runs[1:]:
+            others = [row_of(each, ran) for each in alike if each is not run]
+            if others:
+                asked = row_of(run, ran), run.settings.compute
+                found[run.name] = planned_step_s(others, *asked, catalog, constants)
+    except TwofoldError as error:
+        return {}, [f"nothing is planned beside these runs: {error.message}"]
+    return found, []
+
+
+def _ratios(
+    runs: Sequence[trained.TrainedRun], planned: Mapping[str, Estimate] = MappingProxyType({})
+) -> Iterator[trained.Ratio]:
     """Each run against the first; one that could not be compiled is the first again, and has none."""
     first, base = runs[0], runs[0].measured
     for run in runs[1:]:
         if run.settings == first.settings:
             continue
+        limit = LOSS_LIMIT_FRACTION
         if run.settings.compute != first.settings.compute:
             what = f"{run.settings.compute} over {first.settings.compute}"
         elif run.settings.precision != first.settings.precision:
-            what = f"{run.settings.precision} over {first.settings.precision}"
+            what, limit = f"{run.settings.precision} over {first.settings.precision}", FORMATS_LIMIT_FRACTION
         else:
             what = f"{run.settings.ranks} over {first.settings.ranks} ranks"
         distance = abs(run.measured.last_loss / base.last_loss - 1)
-        yield trained.Ratio(what, run.measured.step_s_p50 / base.step_s_p50, distance)
+        step = planned.get(run.name)
+        ratio = step.times(1 / base.step_s_p50, "ratio") if step else None
+        yield trained.Ratio(what, run.measured.step_s_p50 / base.step_s_p50, distance, limit, ratio)
 
 
 def _notes(runs: Sequence[trained.TrainedRun], what: TrainWanted) -> Iterator[str]:
@@ -292,7 +330,7 @@ def _notes(runs: Sequence[trained.TrainedRun], what: TrainWanted) -> Iterator[st
     if busy > 0.1:
         yield f"ranks waited for cores up to {busy:.0%} of their computing: step times are of a busy machine"
     if not what.gpu:
-        yield "rows do not say `--gpu`: `predict` and `calibrate` need it"
+        yield "rows do not say `--gpu`: `predict` and `calibrate` need it, and what is planned beside a run"
 
 
 def _kept(
@@ -300,8 +338,13 @@ def _kept(
 ) -> trained.TrainedPage:
     if out is None:
         return page
-    sequence = round(parse_quantity(what.sequence, Dimension.TOKENS))
-    ran = Ran(read_model_config(config), what.gpu, sequence, ZERO_STAGE)
+    ran = _ran(config, what)
+    rows = [row_of(run, ran) for run in page.runs if run.settings.compute == "eager"]
     with whole_file(out) as handle:
-        csv.writer(handle, lineterminator="\n").writerows(table_of(rows_of(page.runs, ran)))
+        csv.writer(handle, lineterminator="\n").writerows(table_of(rows))
     return replace(page, rows_file=str(out))
+
+
+def _ran(config: Path, what: TrainWanted) -> Ran:
+    sequence = round(parse_quantity(what.sequence, Dimension.TOKENS))
+    return Ran(read_model_config(config), what.gpu, sequence, ZERO_STAGE)

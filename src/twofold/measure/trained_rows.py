@@ -27,12 +27,8 @@ class Ran:
     zero_stage: int
 
 
-def rows_of(runs: Sequence[trained.TrainedRun], ran: Ran) -> list[Row]:
-    """One row a run: what was run, and its median step. Compiled runs are another software, and left out."""
-    return [_row(run, ran) for run in runs if run.settings.compute == "eager"]
-
-
-def _row(run: trained.TrainedRun, ran: Ran) -> Row:
+def row_of(run: trained.TrainedRun, ran: Ran) -> Row:
+    """What was run, and its median step. No column tells compiled runs, which are another software."""
     ranks, measured, model = run.settings.ranks, run.measured, ran.model
     batch = measured.tokens_per_step // ran.sequence_tokens
     own = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab")

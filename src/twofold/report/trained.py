@@ -1,5 +1,7 @@
 """The page of training runs on this machine: steps and their parts, what differs, readers, conditions."""
 
+from collections.abc import Iterator
+
 from twofold.contracts.results import trained
 from twofold.core.display import format_bytes, format_count, format_seconds, format_si
 from twofold.report.lines import both_ends, heading, listed
@@ -22,8 +24,7 @@ def trained_lines(page: trained.TrainedPage) -> list[str]:
     )
     lines += ["", *_parts(page), ""]
     for ratio in page.ratios:
-        said = f"step × {ratio.step_ratio:.2f}", f"last losses {ratio.loss_distance_fraction:.2%} apart"
-        lines += heading("RATIO", ratio.what, *said)
+        lines += heading("RATIO", ratio.what, *_ratio_pieces(ratio))
     lines += _checkpoints(page.runs)
     for run in page.runs:
         if run.branched_from_step is not None:
@@ -47,6 +48,19 @@ def trained_lines(page: trained.TrainedPage) -> list[str]:
         lines += heading("DOCTOR", f"{finding.rule} {finding.verdict}", *pieces)
     lines += [line for note in page.notes for line in heading("NOTE", note)]
     return [*lines, *([f"wrote {page.rows_file}"] if page.rows_file else [])]
+
+
+def _ratio_pieces(ratio: trained.Ratio) -> Iterator[str]:
+    """Measured, planned, whether the range holds; how far losses are apart, beside how far they may be."""
+    yield f"step × {ratio.step_ratio:.2f}"
+    if planned := ratio.planned:
+        within = planned.low <= ratio.step_ratio <= planned.high
+        ends = f"[{planned.low:.2f}–{planned.high:.2f}], {'within' if within else 'OUTSIDE'}"
+        yield f"planned × {planned.value:.2f} {ends}"
+    limit = f"{100 * ratio.loss_limit_fraction:g} %"
+    holds = ratio.loss_distance_fraction <= ratio.loss_limit_fraction
+    may = f"at most {limit}" if holds else f"MORE than {limit}"
+    yield f"last losses {ratio.loss_distance_fraction:.2%} apart, {may}"
 
 
 def _spread(run: trained.TrainedRun) -> str:

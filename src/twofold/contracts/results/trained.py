@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from twofold.contracts.results import loop
+from twofold.core.estimate import Estimate
 
 TRAINED_SCHEMA = "twofold/measure-train/1"
 
@@ -62,6 +63,8 @@ class Ratio:
     what: str  # compiled over eager, 2 ranks over 1, bf16 over fp32
     step_ratio: float  # of median steps; below 1 is faster
     loss_distance_fraction: float  # of the last losses
+    loss_limit_fraction: float = 0.0  # at most which that may be
+    planned: Estimate | None = None  # of `step_ratio`, by the other runs alone; None without a device
 
 
 @dataclass(frozen=True, slots=True)
