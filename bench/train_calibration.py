@@ -30,7 +30,7 @@ from twofold.measure.blind import PREDICT
 from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
 from twofold.measure.calibration_sheet import sheets_of
 from twofold.measure.planned_runs import STEP, planned_step_s
-from twofold.measure.trained_rows import Ran, row_of, table_of
+from twofold.measure.trained_rows import Ran, lines_of, row_of
 from twofold.measure.truth import Row, read_rows
 from twofold.perf.constants import load_constants
 from twofold.perf.known import load_known
@@ -182,7 +182,7 @@ def again(rows: list[Row]) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         with path.open("w", newline="", encoding="utf-8") as handle:
-            csv.writer(handle, lineterminator="\n").writerows(table_of(rows))
+            csv.writer(handle, lineterminator="\n").writerows(lines_of(rows))
         return read_rows(path)
 
 

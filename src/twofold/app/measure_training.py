@@ -28,8 +28,8 @@ from twofold.live.training.checkpoints import step_of
 from twofold.live.training.train_job import COMPUTES, PRECISIONS, TrainJob, run_training
 from twofold.live.training.training_record import read_events, slowest_collective
 from twofold.measure.doctor import diagnose
-from twofold.measure.planned_runs import planned_step_s
-from twofold.measure.trained_rows import Ran, row_of, table_of
+from twofold.measure.planned_runs import planned_steps
+from twofold.measure.trained_rows import Ran, table_of
 from twofold.report.answers import Held
 from twofold.report.trained import trained_lines
 
@@ -275,25 +275,15 @@ def _accumulation(device: str) -> trained.Accumulation:
 def _planned(
     runs: Sequence[trained.TrainedRun], config: Path, what: TrainWanted
 ) -> tuple[dict[str, Estimate], list[str]]:
-    """The step of each run but the first, by name, planned from eager runs of the first precision but
-    itself; and what to know where there is none."""
+    """The step of each other run by its name, and what to know where none is planned."""
     if not what.gpu:
         return {}, []
     device = device_folder(Path())
-    first, ran = runs[0].settings, _ran(config, what)
-    alike = [run for run in runs if run.settings.compute == "eager"]
-    alike = [run for run in alike if run.settings.precision == first.precision]
-    found = {}
     try:
-        catalog, constants = load_catalog(device), local_tables(device, None).constants
-        for run in runs[1:]:
-            others = [row_of(each, ran) for each in alike if each is not run]
-            if others:
-                asked = row_of(run, ran), run.settings.compute
-                found[run.name] = planned_step_s(others, *asked, catalog, constants)
+        tables = load_catalog(device), local_tables(device, None).constants
+        return planned_steps(runs, _ran(config, what), *tables), []
     except TwofoldError as error:
         return {}, [f"nothing is planned beside these runs: {error.message}"]
-    return found, []
 
 
 def _ratios(
@@ -338,10 +328,8 @@ def _kept(
 ) -> trained.TrainedPage:
     if out is None:
         return page
-    ran = _ran(config, what)
-    rows = [row_of(run, ran) for run in page.runs if run.settings.compute == "eager"]
     with whole_file(out) as handle:
-        csv.writer(handle, lineterminator="\n").writerows(table_of(rows))
+        csv.writer(handle, lineterminator="\n").writerows(table_of(page.runs, _ran(config, what)))
     return replace(page, rows_file=str(out))
 
 

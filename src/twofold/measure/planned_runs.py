@@ -11,19 +11,41 @@ from dataclasses import replace
 import numpy as np
 
 from twofold.catalog.catalog import Catalog
+from twofold.contracts.results import trained
 from twofold.core.errors import InputError
 from twofold.core.estimate import Estimate
 from twofold.measure.blind import PREDICT
 from twofold.measure.calibration import Array, Fitted, fit_sheet, ranges_of
 from twofold.measure.calibration_sheet import sheets_of
 from twofold.measure.predict_training import group_entries, hardware, price_group, settled_entries
+from twofold.measure.trained_rows import Ran, row_of
 from twofold.measure.truth import Row
 from twofold.perf.constants import Constants
 from twofold.perf.known import load_known
 from twofold.training.stack import Stack
 
 STEP = "step_time_s"
-STAND_IN_LOG = np.log(2.0)  # of a format whose rate the device does not state: half or twice, in four of five
+# A format whose rate the device does not state may have units of its own, or be made of another one's by the
+# host: a processor without fp16 took 14.6 times as long by it, after which ten was written here for two.
+FASTER_LOG, SLOWER_LOG = np.log(2.0), np.log(10.0)
+
+
+def planned_steps(
+    runs: Sequence[trained.TrainedRun], ran: Ran, catalog: Catalog, constants: Constants
+) -> dict[str, Estimate]:
+    """The step of each run but the first, by name, from the eager runs of the first's precision but itself.
+
+    One that nothing is left to calibrate for is left out. Raises as `planned_step_s`.
+    """
+    first = runs[0].settings.precision
+    alike = [run for run in runs if (run.settings.compute, run.settings.precision) == ("eager", first)]
+    found = {}
+    for run in runs[1:]:
+        others = [row_of(each, ran) for each in alike if each is not run]
+        if others:
+            asked = row_of(run, ran), run.settings.compute
+            found[run.name] = planned_step_s(others, *asked, catalog, constants)
+    return found
 
 
 def planned_step_s(
@@ -55,11 +77,11 @@ def planned_step_s(
 
     eager_s = step_s(stack)
     least_s = step_s(_all_fused(stack)) if compute == "compiled" else eager_s
-    width = fitted.half_range(STEP)
+    below = above = fitted.half_range(STEP)
     if group.machine.precision not in cluster.device.native_formats:
-        width = float(np.hypot(width, STAND_IN_LOG))
-    low_s, middle_s = least_s * np.exp(-width), np.sqrt(least_s * eager_s)
-    return Estimate(float(middle_s), float(low_s), float(eager_s * np.exp(width)), "s")
+        below, above = float(np.hypot(below, FASTER_LOG)), float(np.hypot(above, SLOWER_LOG))
+    low_s, high_s = least_s * np.exp(-below), eager_s * np.exp(above)
+    return Estimate(float(np.sqrt(least_s * eager_s)), float(low_s), float(high_s), "s")
 
 
 def _all_fused(stack: Stack) -> Stack:

@@ -63,6 +63,11 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def table_of(rows: Sequence[Mapping[str, str]]) -> list[list[str]]:
+def table_of(runs: Sequence[trained.TrainedRun], ran: Ran) -> list[list[str]]:
+    """The header and a row of each eager run, as lines of a CSV file."""
+    return lines_of([row_of(run, ran) for run in runs if run.settings.compute == "eager"])
+
+
+def lines_of(rows: Sequence[Mapping[str, str]]) -> list[list[str]]:
     """The header and the rows, as lines of a CSV file."""
     return [list(COLUMNS), *([harmless(row[name]) for name in COLUMNS] for row in rows)]
