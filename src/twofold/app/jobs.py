@@ -1,4 +1,4 @@
-"""`jobs`: a queue of training runs and commands on this machine's slots."""
+"""`jobs`: a queue of training runs, evaluations, quantisations and commands on this machine's slots."""
 
 import json
 import os
@@ -6,11 +6,12 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from twofold.app.loop_settings import MACHINE, train_settings
 from twofold.app.looping import known_state
+from twofold.app.model_jobs import ModelWanted, command_of
 from twofold.app.operating import OnText, ShownLogs, following, last_of
 from twofold.app.sources import load, spec_path
 from twofold.contracts.spec.scenario import find_scenario
@@ -108,16 +109,19 @@ class Wanted:
     saves: bool = False
     expect: str = ""
     env: tuple[str, ...] = ()  # names of variables that it is given of this environment
+    model: ModelWanted = field(default_factory=ModelWanted)
 
 
 def submit_job(
     spec: Path, command: Sequence[str] = (), wanted: Wanted = Wanted(), scenario: str = ""
 ) -> JobSubmitted:
-    """Queue a training run of a spec, or a command, and see that a driver is there.
+    """Queue a training run of a spec, what becomes of a registry's version, or a command, and see that a
+    driver is there.
 
     A run with `repeats:` is queued again at each of its turns. Raises ValueRefusedError for what this
-    machine's slots cannot run, MissingExtraError.
+    machine's slots cannot run, UsageError, MissingExtraError.
     """
+    command, wanted = _of_model(tuple(command), wanted)
     require_extra("live", *(() if command else ("train",)))
     path = spec_path(spec)
     read, state = load(path).spec, known_state(spec)
@@ -144,6 +148,22 @@ def submit_job(
     said = shlex.join(order.command) if command else f"training run of {path.name}"
     told = order.job_id, order.team, order.priority, order.slot_count, slot_count
     return JobSubmitted(*told, said, trouble_of(state), campaign)
+
+
+def _of_model(command: tuple[str, ...], wanted: Wanted) -> tuple[tuple[str, ...], Wanted]:
+    """The command that does what is wanted with a version; as it was where no version is named."""
+    if not wanted.model.version:
+        if wanted.model != ModelWanted():
+            what = "`--on`, `--tasks`, `--bits` and `--registry` are of a version"
+            raise UsageError(what, hint="name it: `--version NAME:3`")
+        return command, wanted
+    if command or wanted.ranks > 1:
+        what = f"a version is `--kind {wanted.kind}` by one process of ours"
+        raise UsageError(
+            what, hint="leave out the command and `--ranks`; `--slots 2` gives it the cores of two"
+        )
+    found = command_of(wanted.kind, wanted.model)
+    return found, replace(wanted, name=wanted.name or wanted.kind)
 
 
 def _as_held(state: Path, queue: orders.QueueSettings, *, anew: bool) -> orders.QueueSettings:

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import JSON, NAMES, RANKS, SPEC, TABLES, Verb, flag, option, usual, words
+from twofold.cli.options import FILE, JSON, NAMES, RANKS, SPEC, TABLES, Verb, flag, option, usual, words
 from twofold.cli.progress import passed_on
+from twofold.cli.registry import BITS, REGISTRY, TASKS
 
 KINDS = ["command", "finetune", "evaluate", "quantise"]
 
@@ -14,13 +15,17 @@ KINDS = ["command", "finetune", "evaluate", "quantise"]
 def gathered(parsed: dict[str, Any]) -> dict[str, Any]:
     """What is said of a job as one argument."""
     from twofold.app.jobs import Wanted
+    from twofold.app.model_jobs import ModelWanted
 
-    wanted = Wanted(**{each.name: parsed.pop(each.name) for each in fields(Wanted)})
+    model = ModelWanted(**{each.name: parsed.pop(each.name) for each in fields(ModelWanted)})
+    own = {each.name: parsed.pop(each.name) for each in fields(Wanted) if each.name != "model"}
+    wanted = Wanted(**own, model=model)
     return {**parsed, "wanted": wanted}
 
 
 SUBMIT = Verb(
-    help="""Queue a training run of SPEC, or COMMAND behind `--`, on the slots of `on: …this-machine`.
+    help="""Queue a training run of SPEC, an evaluation or quantisation of a registry's --version, or COMMAND
+    behind `--`, on the slots of `on: …this-machine`.
 
     A slot is a rank with its share of the machine. A gang starts on all its slots or waits; a higher
     --priority has others make room, each after a checkpoint. A command runs once per rank, told RANK,
@@ -39,6 +44,11 @@ SUBMIT = Verb(
         usual("--ranks", 1, "Processes of the command.", type=RANKS),
         option("--slots", "Of the command, all ranks together; one each unless told.", type=RANKS),
         usual("--kind", "command", "What the command does.", type=click.Choice(KINDS)),
+        words("--version", "Of a registry: what --kind evaluate or quantise, without a command, is about."),
+        option("--on", "The set that a version is evaluated on.", "texts", type=FILE),
+        TASKS,
+        option("--bits", "How wide a quantised version's weights are; 8 unless told.", type=BITS),
+        REGISTRY,
         flag("--saves", "It writes steps, and a checkpoint when asked: it makes room for others."),
         words("--expect", "How long it takes, such as '20 min'; an hour unless told."),
         option(

@@ -14,6 +14,10 @@ ALIAS = usual("--alias", "serving", "The alias that moves.")
 PUBLIC_KEY = option(
     "--public-key", "Refuse what is not signed by the private key of this one, a PEM file.", type=FILE
 )
+TASKS = option(
+    "--tasks", "`own`, or a folder of lm-evaluation-harness's tasks; as often as needed.", multiple=True
+)
+BITS = click.Choice(("8", "4"))
 REFERENCE = click.argument("reference", metavar="VERSION")
 SAID = "VERSION reads NAME (its newest), NAME:3, NAME@serving, or sha256: and digits."
 
@@ -81,11 +85,7 @@ QUESTIONS = {
             REGISTRY,
             BY,
             ALIAS,
-            option(
-                "--tasks",
-                "`own`, or a folder of lm-evaluation-harness's tasks; as often as needed.",
-                multiple=True,
-            ),
+            TASKS,
             JSON,
         ),
     ),
@@ -100,7 +100,7 @@ QUESTIONS = {
             REFERENCE,
             REGISTRY,
             BY,
-            usual("--bits", "8", "How wide weights are.", type=click.Choice(("8", "4"))),
+            usual("--bits", "8", "How wide weights are.", type=BITS),
             JSON,
         ),
     ),
