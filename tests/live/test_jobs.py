@@ -200,7 +200,7 @@ def test_a_job_that_stands_still_is_found_and_goes_on(state: Path) -> None:
     log_replays(state)
 
 
-def test_a_slow_slot_is_left_for_a_free_one(state: Path) -> None:
+def test_r_013_a_slow_slot_is_named_and_left_for_a_free_one(state: Path) -> None:
     watched = replace(QUICK, watch=cluster.WatchSettings(slow_ratio=3.0, slow_count=3))
     write_settings(state, replace(read_settings(state), cluster=watched, slot_count=3))
     order = a_job(state, "gang", steps=120, slot_count=2)

@@ -51,35 +51,45 @@ def trained(state: Path, name: str, **changes: object) -> TrainingMeasured:
         stop_all(state)
 
 
+Runs = tuple[TrainingMeasured, TrainingMeasured, TrainingMeasured]
+
+
 @pytest.fixture(scope="module")
-def runs(
-    tmp_path_factory: pytest.TempPathFactory, slow_source: str
-) -> tuple[TrainingMeasured, TrainingMeasured]:
-    """One run from a slow source, and one of the same text once it is staged, read by more workers."""
+def runs(tmp_path_factory: pytest.TempPathFactory, slow_source: str) -> Runs:
+    """One run from a slow source, one of the same text once it is staged, and one that stages it anew, into a
+    cache of its own, by more workers."""
     state = tmp_path_factory.mktemp("starved")
     slow = trained(state, "slow", data=slow_source, data_workers=1)
-    return slow, trained(state, "staged", data=slow_source, data_workers=FILES)
+    staged = trained(state, "staged", data=slow_source, data_workers=1)
+    anew = tmp_path_factory.mktemp("anew")
+    return slow, staged, trained(anew, "anew", data=slow_source, data_workers=FILES)
 
 
-def test_r_170_a_slow_source_is_input_bound_and_no_accelerator_is_bought(
-    runs: tuple[TrainingMeasured, TrainingMeasured],
-) -> None:
-    slow, _ = runs
+def test_r_170_a_slow_source_is_input_bound_and_no_accelerator_is_bought(runs: Runs) -> None:
+    slow, *_ = runs
     finding = input_bound(slow)
     assert finding.verdict == "warn" and "the source gives" in finding.saw, finding
     assert "input bound: do not buy accelerators" in finding.advice and "the data nearer" in finding.advice
     assert slow.data is not None and slow.data.files >= 5 and slow.data.fetch_s >= 4 * DELAY_S
 
 
-def test_r_025_a_staging_cache_and_more_workers_keep_the_ranks_fed(
-    runs: tuple[TrainingMeasured, TrainingMeasured],
-) -> None:
-    slow, staged = runs
-    assert slow.data is not None and staged.last_loss == slow.last_loss
+def test_r_025_a_staging_cache_keeps_the_ranks_fed_and_more_workers_wait_less_without_one(runs: Runs) -> None:
+    slow, staged, anew = runs
+    assert slow.data is not None and staged.last_loss == anew.last_loss == slow.last_loss
     assert staged.data == replace(slow.data, staged_bytes=0, fetch_s=0, tokenise_s=0)
+    assert anew.data is not None and anew.data.staged_bytes == slow.data.staged_bytes > 0
+    assert anew.data.fetch_s >= 4 * DELAY_S  # as slow a source, whose files came at once
     # On a quiet machine below 5 %; steps of 50 ms that share their cores wait for the reading thread too.
     assert input_bound(staged).verdict == "ok", staged
     assert (staged.data_fraction or 0.0) < (slow.data_fraction or 0.0) / 4, (staged, slow)
+    # Its files came within a second of each other, which some hundred milliseconds of steps do not outlast.
+    assert 3 * waited(anew) < waited(slow), (anew, slow)
+
+
+def waited(run: TrainingMeasured) -> float:
+    """For data, over the rest of its steps."""
+    share = run.data_fraction or 0.0
+    return share / (1.0 - share)
 
 
 def test_burnt_cores_say_that_this_machine_is_busy(tmp_path: Path) -> None:
