@@ -12,9 +12,11 @@ import pytest
 from tests.app.test_loop_page import PAGE
 from tests.browser import Screen, Tab, opened, program
 from tests.rehearsed import rehearsals
+from tests.report.test_proof import PROOF
 from twofold.contracts.results.plan import Plan, Refusal
 from twofold.pages.loop_page import run_page
 from twofold.pages.plan_page import plan_page
+from twofold.pages.proof_page import proof_page
 from twofold.pages.simulation_page import simulation_page
 
 PHONE, DESK, DARK = Screen(320), Screen(1280), Screen(1280, scheme="dark")
@@ -76,10 +78,11 @@ def pages(examples: dict[str, Plan], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def all_pages(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Those, the page of every small rehearsal, and one of a live run."""
+    """Those, the page of every small rehearsal, of a live run and of a proof."""
     folder = tmp_path_factory.mktemp("answers")
     made = {name: simulation_page(each).html for name, each in rehearsals().items()} | {
-        "run": run_page(PAGE).html
+        "run": run_page(PAGE).html,
+        "proof": proof_page(PROOF).html,
     }
     for name, text in made.items():
         (folder / f"{name}.html").write_text(text, "utf-8")

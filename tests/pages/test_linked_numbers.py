@@ -13,18 +13,44 @@ import pytest
 
 from tests.app.test_loop_page import PAGE
 from tests.rehearsed import rehearsals
+from tests.report.test_proof import PROOF
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import RehearsedFigure
+from twofold.measure.results import Column, Judged, Reached
 from twofold.pages.loop_page import run_page
 from twofold.pages.plan_page import plan_page
+from twofold.pages.proof_page import proof_page
 from twofold.pages.simulation_page import simulation_page
+from twofold.pages.validation_page import validation_page
+from twofold.report.validate import Validated
 
 NUMBER = re.compile(r"(?<![\w.-])\d")  # nothing of H100-SXM5-80GB, fp8 and p95 is a number
 HEADLINE = "headline"  # what stands above the second heading, and the titles of cards
 NO_ENTRY = {  # section and column: why numbers there lead nowhere
     ("What nobody wrote", "taken as"): "the spec's default, whose key stands beside it",
 }
-LEAST_LINKED = {"plan": 40, "simulation": 25, "run": 30}  # of the largest page of each kind: they are read
+REACHED = {
+    Column.SEEN: Reached(0.08, 120, None, 0.1, 0.0),
+    Column.LEFT_OUT: Reached(0.14, 120, None, 0.1, 0.4),
+}
+VALIDATED = Validated(
+    "data of tests",
+    {"training": 120},
+    3,
+    (),
+    (Judged("Step time", "median", False, REACHED),),
+    (),
+    (),
+    None,
+    (),
+)
+LEAST_LINKED = {
+    "plan": 40,
+    "simulation": 25,
+    "run": 30,
+    "proof": 15,
+    "validation": 6,
+}  # of the largest page of each kind: they are read
 
 
 def pieces_of(page: str) -> Iterator[tuple[str, str, str]]:
@@ -76,13 +102,15 @@ def rehearsed(plan: Plan) -> Plan:
 
 @pytest.fixture(scope="session")
 def pages(examples: dict[str, Plan]) -> dict[str, dict[str, str]]:
-    """By kind: of every example, planned and rehearsed, of every small rehearsal, and of a run."""
+    """By kind: every example, planned and rehearsed, every small rehearsal, a run, a proof, a validation."""
     plans = {name: plan_page(plan, "0" * 64) for name, plan in examples.items()}
     plans["rehearsed"] = plan_page(rehearsed(examples["assistant"]), "0" * 64)
     return {
         "plan": plans,
         "simulation": {name: simulation_page(made).html for name, made in rehearsals().items()},
         "run": {"run": run_page(PAGE).html},
+        "proof": {"proof": proof_page(PROOF).html},
+        "validation": {"validation": validation_page(VALIDATED).html},
     }
 
 

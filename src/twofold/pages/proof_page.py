@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 
 from twofold.contracts.results import proof
-from twofold.pages.sections import Page, Section
+from twofold.pages.sections import Cell, Derived, Linked, Page, Section, led, range_of
 from twofold.report import proof as shown
 from twofold.report.figures import percent, ranged
 
+MACHINE, VERDICT = "machine", "verdict"
 HEADS = ("", "planned, 80 % range", "rehearsed, 80 % range", "live 1", "live 2", "apart", "")
 
 
 def proof_page(made: proof.Proof) -> Page:
     """What its page shows."""
     title = f"{made.name}: rehearsed, then real"
-    return Page(title, title, made.machine, _sections(made), _made_by(made))
+    intro, verdict = Linked(made.machine, MACHINE), Derived(VERDICT, "figures that were set, each by its row")
+    machine = Derived(MACHINE, "what both halves ran on, as its system names it", shown.machine_words(made))
+    return Page(title, title, intro, _sections(made), _made_by(made), derived=(machine, verdict))
 
 
 def _made_by(made: proof.Proof) -> str:
@@ -37,24 +40,38 @@ def _sections(made: proof.Proof) -> tuple[Section, ...]:
 def _verdict(made: proof.Proof) -> Section:
     said = [shown.verdict_of(made)]
     said += [f"✗ {each.scenario}, {each.what}: {each.cause}" for each in made.findings]
-    return Section("Came true" if made.is_inside else "Not all came true", sentences=tuple(said))
+    return Section("Came true" if made.is_inside else "Not all came true", sentences=led(VERDICT, *said))
 
 
 def _tables(made: proof.Proof) -> Iterator[Section]:
     for scenario in dict.fromkeys(row.scenario for row in made.rows):
-        rows = tuple(_cells(row) for row in made.rows if row.scenario == scenario)
-        yield Section(shown.scenario_title(made, scenario).capitalize(), HEADS, rows, (1, 2, 3, 4, 5))
+        own = [row for row in made.rows if row.scenario == scenario]
+        derived = tuple({_path(row): _derived(made, row) for row in own}.values())
+        title = shown.scenario_title(made, scenario).capitalize()
+        yield Section(title, HEADS, tuple(map(_cells, own)), range_of(1, 6), derived=derived)
 
 
-def _cells(row: proof.ProofRow) -> tuple[str, ...]:
+def _path(row: proof.ProofRow) -> str:
+    return f"{row.scenario}.{row.name}".replace(" ", "-")
+
+
+def _derived(made: proof.Proof, row: proof.ProofRow) -> Derived:
+    """Who said it, who measured it, and over how much."""
+    runs = [run for run in made.runs if run.scenario == row.scenario]
+    counts = [
+        f"live {at}: {run.finished:,} of {run.sent:,} requests finished" for at, run in enumerate(runs, 1)
+    ]
+    parts = (
+        f"planned: in the plan of sha256 {made.plan_digest[:16]}",
+        f"rehearsed: by the twin with seed {made.seed}, frozen before the runs",
+        *counts,
+        "apart: the live runs from what was rehearsed",
+    )
+    return Derived(_path(row), "planned, rehearsed, then measured live", parts)
+
+
+def _cells(row: proof.ProofRow) -> tuple[Cell, ...]:
     apart = "" if row.apart is None else percent(row.apart)
     verdict = {True: "✓ came true", False: f"✗ {row.why}", None: ""}[row.inside]
-    return (
-        row.name,
-        ranged(row.planned),
-        shown.twin_words(row),
-        shown.live_words(row, 0),
-        shown.live_words(row, 1),
-        apart,
-        verdict,
-    )
+    sides = ranged(row.planned), shown.twin_words(row), shown.live_words(row, 0), shown.live_words(row, 1)
+    return led(_path(row), row.name, *sides, apart, verdict)

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Piece, Rule
 from twofold.measure import results
-from twofold.pages.sections import Page, Section
+from twofold.pages.sections import Derived, Linked, Page, Section, led
 from twofold.report.validate import COUNTS, RATIOS, Validated, validation_lines
 
+ROWS, GOALS, VERDICT = "rows", "goals", "verdict"
 GROUPS_MOST = 16  # bars of one figure, the worst first
 OF_A_GOAL = (results.Column.LEFT_OUT, results.Column.SEEN)  # the first that has a limit is what is promised
 SAID: Mapping[results.Column, str] = {
@@ -25,11 +26,17 @@ def validation_page(made: Validated) -> Page:
     return Page(
         "predicted against measured",
         "Predicted against measured",
-        _rows_of(made),
+        Linked(_rows_of(made), ROWS),
         (_verdict(made),),
         charts=charts_of_validation(made.goals, made.groups),
         rest=(_goals_table(made.goals),),
         screen=tuple(validation_lines(made)),
+        derived=(
+            Derived(
+                ROWS, f"rows of others' measurements in {made.data}, each asked of the models by its command"
+            ),
+            Derived(VERDICT, "what each goal reached, held against its limit", (f"rows: {_rows_of(made)}",)),
+        ),
     )
 
 
@@ -51,25 +58,27 @@ def _verdict(made: Validated) -> Section:
     if made.gate is not None and made.gate.failure:
         said.append(f"✗ {made.gate.failure}")
     title = "Not judged" if not judged else "Goals are missed" if missed else "Every goal is met"
-    return Section(title, sentences=tuple(said))
+    return Section(title, sentences=led(VERDICT, *said))
 
 
 def _goals_table(goals: Sequence[results.Judged]) -> Section:
     rows = [
         (
-            goal.title,
-            goal.statistic,
+            *led(GOALS, goal.title, goal.statistic),
             SAID[column],
-            f"{each.rows:,}",
-            _shown(goal, each.value),
-            _shown(goal, each.limit),
+            *led(GOALS, f"{each.rows:,}", _shown(goal, each.value), _shown(goal, each.limit)),
             "" if each.missed_by is None else "✗ missed" if each.missed_by else "✓",
         )
         for goal in goals
         for column, each in goal.reached.items()
     ]
     heads = ("goal", "statistic", "of rows that were", "rows", "reached", "limit", "")
-    return Section("Goals", heads, tuple(rows), (3, 4, 5))
+    parts = (
+        "rows: measurements that the figure is over; seen: the fit had them, left out: it had not",
+        "reached: the statistic that the row names, over all its rows; limit: the goal that is set for it",
+    )
+    derived = (Derived(GOALS, "each row is predicted, and its error counted", parts),)
+    return Section("Goals", heads, tuple(rows), (3, 4, 5), derived=derived)
 
 
 def _shown(goal: results.Judged, value: float | None) -> str:
