@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from twofold.report.compare import comparison_lines
 from twofold.report.details import screen_lines
 from twofold.report.differences import Difference
 
+SPEC_KEY = "spec_file"  # of a saved plan alone: the plan itself is the same wherever its spec stands
 LEFT_OUT = "leave out `{}`, and the rest is planned"
 PlanSource = Plan | Path | str | Mapping[str, Any]
 
@@ -41,6 +43,20 @@ class Explanation(Shown):
     schema = "twofold/explain/1"
     path: str
     lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanScreen(ShownData[Plan]):
+    """A plan with its screens; its file says where the spec stands, so that a changed one is noticed."""
+
+    spec_file: Path | None = None
+
+    def saved_at(self, path: Path) -> str:
+        """The plan's JSON, and the way from the folder of its file to the spec."""
+        data = self._data
+        if self.spec_file is not None:
+            data[SPEC_KEY] = os.path.relpath(self.spec_file.resolve(), path.resolve().parent)
+        return to_json(data, only_ascii=self.only_ascii)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +179,11 @@ def plan_screen(
 
         lines += [line for each in charts_of_plan(answer) for line in ("", *text_of(each))]
     if not refused:
-        return ShownData(answer, tuple(lines))
+        return PlanScreen(answer, tuple(lines), own.file)
     without = f"WITHOUT {', '.join(f'`{each.whose}`' for each in refused)}"
     first, *others = refused
     first.others = tuple(others)
-    first.left = ShownData(answer.without(refused), ("", without, *lines))
+    first.left = PlanScreen(answer.without(refused), ("", without, *lines), own.file)
     raise first
 
 
@@ -200,6 +216,7 @@ def plan_data(source: PlanSource) -> dict[str, Any]:
         made: dict[str, Any] = to_data(source)
         return made
     data = dict(source) if isinstance(source, Mapping) else read_plan(Path(source))
+    data.pop(SPEC_KEY, None)
     plan_value(data)
     return data
 

@@ -114,13 +114,13 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
             answer = function(**words, **{name: known[name] for name in known if name in taken})
         except InfeasibleError as error:
             if kept and error.left:
-                write_text(kept, error.left.json)
+                write_text(kept, error.left.saved_at(kept))
             if asked is not None and error.left:
                 click.echo(error.left.to_csv(asked), nl=False)
             raise
         said = printed(answer, as_json, asked)
     if kept:
-        write_text(kept, answer.json)
+        write_text(kept, answer.saved_at(kept))
     click.echo(said, nl=False)
     if answer.exit_code:
         click.get_current_context().exit(answer.exit_code)
