@@ -16,6 +16,7 @@ from twofold.app.gates import served_gate
 from twofold.app.measured_rows import calibrate
 from twofold.catalog.catalog import load_catalog
 from twofold.core.data import to_data
+from twofold.live.control import trials
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
@@ -81,6 +82,9 @@ def test_the_gate_believes_a_calibration_once_it_is_written_and_no_request_is_cu
         until(lambda: any("was calibrated" in each for each in service.happened()), service.happened)
         again = calibrate(tmp_path / "rows.csv", state / "calibration.json", DAY)
         assert "believes that already" in again.lines[-1]
+        now = trials.wanted_service(state)
+        assert now is not None and not trials.want_beliefs(state, settings, now)  # `up` was called meanwhile
+        assert trials.wanted_service(state) == now
     finally:
         bring_down(state)
     [run] = read_gate_log(state / "gateway" / "events.jsonl").runs

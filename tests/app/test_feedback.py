@@ -20,6 +20,7 @@ from twofold.app.feedback import (
     ShownAttribution,
     attribute_answers,
     curate_samples,
+    learned_rows,
     watch_release,
 )
 from twofold.core.errors import FileError, ValueRefusedError
@@ -265,3 +266,14 @@ def test_a_watch_over_too_few_answers_says_so(answers, tmp_path: Path) -> None:
     path = kept(tmp_path / "s.jsonl", [line(1, outcome="failed", answer="")], registry)
     shown = watch_release("chat", path, registry.folder, "serving", 0.2, lambda _: None)
     assert shown.windows == () and "too few" in shown.lines[1]
+
+
+def test_a_text_that_is_too_long_takes_no_room_from_the_others(tmp_path: Path) -> None:
+    rows = [
+        {"slice": "a", "text": "x" * 50},
+        {"slice": "b", "text": "y" * 20},
+        {"slice": "b", "text": "z" * 10},
+    ]
+    (tmp_path / REGRESSION).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert learned_rows(tmp_path, 30) == rows[1:]
+    assert learned_rows(tmp_path, 80) == rows

@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="needs the extras [train] and [live]: `mak
 pytest.importorskip("tokenizers", reason="needs the extras [train] and [live]: `make extras`")
 
 from tests.app.test_service_by_url import spec_in, trained
-from tests.openai_service import Certificate, Service, made_certificate, served
+from tests.openai_service import Certificate, Service, made_certificate, served, server_tls
 from twofold.app.looping import up
 from twofold.app.operating import status
 from twofold.core.errors import ValueRefusedError
@@ -30,6 +30,7 @@ from twofold.live.control.supervisor import bring_down
 from twofold.live.gateway.keys import keys_beside, make_key
 from twofold.live.gateway.reach import Reach
 from twofold.live.processes import free_port
+from twofold.live.server_urls import trust
 
 assert trained  # the fixture: `up` without minutes of measuring and training
 ASKED = {"prompt": "once", "max_tokens": 3, "stream": True}
@@ -87,7 +88,7 @@ def test_strangers_reach_it_by_tls_and_with_a_key_and_its_own_load_needs_neither
             bring_down(state)
     assert all(each.finished and not each.failed for each in page.serving[0].loads)
     scraped = (state / "watch" / "prometheus.yaml").read_text("utf-8")
-    assert "scheme: https" in scraped and str(certificate.chain) in scraped
+    assert "scheme: https" in scraped and f"127.0.0.1:{port}" in scraped
 
 
 def test_it_is_not_reached_from_elsewhere_without_a_key_and_nothing_was_begun(tmp_path: Path) -> None:
@@ -133,3 +134,21 @@ def test_a_renewed_certificate_wants_another_gateway(tmp_path: Path, certificate
         reach = Reach.checked("localhost", chain, key, tmp_path / "none")
         digests.add(gateway_digest(replace(settings, reach=reach), tmp_path))
     assert len(digests) == 2
+
+
+def test_of_a_file_of_certificates_only_the_servers_own_is_trusted(
+    tmp_path: Path, certificate: Certificate
+) -> None:
+    """Not what the authority behind it has signed for somebody else."""
+    other = made_certificate(tmp_path)
+    chain = tmp_path / "chain.pem"
+    for last, is_trusted in ((certificate, True), (other, False)):
+        chain.write_text(last.chain.read_text() + certificate.authority.read_text())
+        with served(Service(), server_tls(certificate)) as service:
+            asked = urllib.request.HTTPSHandler(context=trust.__wrapped__(str(chain), own=True))
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), asked)
+            if is_trusted:
+                assert opener.open(f"{service.url}/v1/models", timeout=20).status == 200
+            else:
+                with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+                    opener.open(f"{service.url}/v1/models", timeout=20)

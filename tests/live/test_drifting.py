@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,17 +32,24 @@ def stand_in(tmp_path: Path, exit_code: int, out: object, error: str = "") -> li
     [
         (0, {"windows": []}, "", []),
         (3, {"windows": [WINDOW]}, "", ["ALARM: answers of window 2 are worse by 0.500 nats"]),
-        (2, {}, "error[E-extra]: needs the extra", ["answers are not watched: error[E-extra]"]),
+        (2, {"windows": []}, "error[E-extra]: needs the extra", ["answers are not watched: error[E-extra]"]),
     ],
 )
 def test_an_alert_is_noted_once_and_so_is_why_nothing_is_watched(
-    exit_code: int, out: object, error: str, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exit_code: int,
+    out: dict[str, list[object]],
+    error: str,
+    notes: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Store(tmp_path)
     command = stand_in(tmp_path, exit_code, out, error)
-    monkeypatch.setattr(drifting, "python_module", lambda *words: [*command, *words[1:]])
-    for _ in range(2):
-        asyncio.run(watch_once(store, tmp_path, SETTINGS, "sha256-5f2c"))
+    monkeypatch.setattr(drifting.processes, "python_module", lambda *words: [*command, *words[1:]])
+    asyncio.run(watch_once(store, tmp_path, SETTINGS, "sha256-5f2c"))
+    later = {"windows": [WINDOW | {"number": 3, "mean_nats": 1.6}]}
+    command[2] = stand_in(tmp_path, exit_code, later if out["windows"] else out, error)[2]
+    asyncio.run(watch_once(store, tmp_path, SETTINGS, "sha256-5f2c"))
     assert (tmp_path / "asked").read_text().split() == ["sha256:5f2c"] * 2
     told = [each.what for each in store.happened(9)]
     assert len(told) == len(notes)
@@ -50,10 +58,23 @@ def test_an_alert_is_noted_once_and_so_is_why_nothing_is_watched(
 
 def test_a_watch_that_hangs_is_ended_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
-    command = [sys.executable, "-c", "import signal; signal.pause()"]
-    monkeypatch.setattr(drifting, "python_module", lambda *words: [*command, *words])
-    monkeypatch.setattr(drifting, "LIMIT_S", 0.2)
+    started = tmp_path / "worker"  # what the program has started in its turn
+    said = (
+        "import os, signal, subprocess, sys; wait = [sys.executable, '-c', 'import signal; signal.pause()'];"
+    )
+    said += f" file = open({str(started)!r}, 'w');"
+    said += " file.write(f'{subprocess.Popen(wait).pid} {os.environ[\"TWOFOLD_ROLE\"]}'); file.close();"
+    command = [sys.executable, "-c", f"{said} signal.pause()"]
+    monkeypatch.setattr(drifting.processes, "python_module", lambda *words: [*command, *words])
+    monkeypatch.setattr(drifting, "LIMIT_S", 3.0)
     asyncio.run(watch_once(store, tmp_path, SETTINGS, "sha256-5f2c"))
+    worker, role = started.read_text().split()
+    assert role == "drift"
+    stat = Path(f"/proc/{worker}/stat")
+    deadline_s = time.monotonic() + 20.0
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline_s, "what the program had started goes on"
+        time.sleep(0.01)
     assert "took more than" in store.happened(9)[0].what
 
 

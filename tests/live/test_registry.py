@@ -179,6 +179,16 @@ def test_a_header_whose_lengths_are_no_lengths_is_refused(
         registry.push(source, "chat", "ann")
 
 
+@pytest.mark.parametrize("widths", [[64], [0], [4, 8]])
+def test_weights_that_are_packed_otherwise_than_told_are_refused(
+    widths: list[int], registry: Registry, tmp_path: Path
+) -> None:
+    groups = {f"group_{number}": {"weights": {"num_bits": bits}} for number, bits in enumerate(widths)}
+    quantised = {"quant_method": "compressed-tensors", "config_groups": groups}
+    with pytest.raises(FormatRefusedError, match="one width of 1 to 32"):
+        registry.push(model(tmp_path / "odd", quantization_config=quantised), "chat", "ann")
+
+
 def test_a_config_of_other_types_is_read_or_refused(registry: Registry, tmp_path: Path) -> None:
     odd = registry.push(model(tmp_path / "odd", architectures={"a": 1}), "chat", "ann")
     assert odd.stored.facts["architecture"] == "llama"

@@ -12,6 +12,7 @@ import torch
 
 from tests.live.test_evaluate_worker import SENTENCE, in_this_process, taught, write
 from twofold.app.registering import evaluate_version
+from twofold.live.registry import task_sets
 from twofold.live.registry.registry import Registry
 from twofold.live.registry.task_sets import own_questions, scores
 from twofold.policy.release.rules import Limits
@@ -119,6 +120,42 @@ def test_tasks_of_the_harness_are_asked_offline(
 def test_a_folder_that_is_no_task_set_is_refused(trained, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no task"):
         scores((str(tmp_path),), [], "s", *trained)
-    (tmp_path / "a.yaml").write_text("task: a\ndoc_to_text: !function utils.text\n")
-    with pytest.raises(ValueError, match="names code of its own"):
+
+
+CODE_OF_THEIRS = {
+    "a function": "doc_to_text: !function utils.text",
+    "a function by its whole tag": "doc_to_text: !<!function> utils.text",
+    "a tag of another name": "%TAG !e! !func\n---\ntask: a\ndoc_to_text: !e!tion utils.text",
+    "an object of Python": "doc_to_text: !!python/object/apply:os.system [echo]",
+    "a definition beside it": "include: _template",
+    "a program that reads": "dataset_path: ./reader.py",
+    "a program that scores": "metric_list: [{metric: ./score.py}]",
+    "one that is trusted, deep inside": "task: [{task: b, dataset_kwargs: {trust_remote_code: true}}]",
+    "a metric of a hub": "metric_list: [{metric: acc, hf_evaluate: true}]",
+}
+
+
+@pytest.mark.parametrize("way", CODE_OF_THEIRS)
+def test_a_task_that_would_run_a_program_is_refused(trained, tmp_path: Path, way: str) -> None:
+    told = CODE_OF_THEIRS[way]
+    (tmp_path / "a.yaml").write_text(told if told.startswith("%") else f"task: a\n{told}\n")
+    with pytest.raises(ValueError, match=r"`a\.yaml` (is no plain YAML|says|reads data by|scores by)"):
         scores((str(tmp_path),), [], "s", *trained)
+
+
+def test_templates_of_a_task_see_only_its_data() -> None:
+    jinja2 = pytest.importorskip("jinja2", reason="needs the extra [train]: `make extras`")
+    harness = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    harness.filters["shout"] = str.upper
+    templates = task_sets._sandboxed(harness)
+    assert templates.from_string("{{ a | shout }}\n").render(a="x") == "X\n"
+    with pytest.raises(jinja2.exceptions.SecurityError):
+        templates.from_string("{{ ''.__class__.__mro__[1].__subclasses__() }}").render()
+    with pytest.raises(jinja2.exceptions.UndefinedError):
+        templates.from_string("{{ b }}").render(a="x")
+
+
+def test_a_last_word_is_told_from_a_passage_by_any_space() -> None:
+    for text in ("one two\nthree", "one two\tthree", "one two  three\n", "three"):
+        passage, word = task_sets._without_last_word(text)
+        assert passage + word == text and word.split() == ["three"]

@@ -148,3 +148,18 @@ def test_the_alarm_fires_when_requests_are_late_and_is_silent_when_few_are(
     told = {"rule_files": [ALERTS], "evaluation_interval": "1m", "tests": [case]}
     (tmp_path / "test.yaml").write_text(json.dumps(told), "utf-8")
     promtool("test", "rules", "test.yaml", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("host", "trusted"),
+    [("127.0.0.1", {"insecure_skip_verify": True}), ("gate.example", {"ca_file": "/etc/gate.pem"})],
+)
+def test_a_gateway_that_speaks_tls_is_scraped_by_tls(
+    examples: dict[str, Plan], host: str, trusted: object
+) -> None:
+    """By its certificate, under its name; on this machine by no name, which no certificate has."""
+    service = examples["assistant"].serving[0]
+    told = watch_files(service, gated(service), host, 8443, certificate="/etc/gate.pem")[PROMETHEUS]
+    [job] = YAML(typ="safe").load(told)["scrape_configs"]
+    assert job["scheme"] == "https" and job["tls_config"] == trusted
+    assert job["static_configs"] == [{"targets": [f"{host}:8443"]}]

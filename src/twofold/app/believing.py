@@ -39,6 +39,7 @@ def tell_service(state: Path, today: date | None) -> str:
     )
     if told.beliefs == wanted.beliefs:
         return "the service beside it believes that already"
-    trials.want_beliefs(state, told)
+    if not trials.want_beliefs(state, wanted, told):
+        return "the service beside it was changed meanwhile: calibrate again, or call `up`"
     more = "" if serves.digest == built.digest else "; the rest of its plan comes with the next `up`"
     return f"the gate of the service beside it is told{more}"

@@ -136,10 +136,10 @@ def learned_rows(folder: Path, most_bytes: int) -> list[dict[str, str]]:
     found, left_bytes = list[dict[str, str]](), most_bytes
     for rows in zip_longest(*(by_slice[name] for name in sorted(by_slice))):
         for row in filter(None, rows):
-            left_bytes -= len(row["text"].encode())
-            if left_bytes < 0:
-                return found
-            found.append(row)
+            size_bytes = len(row["text"].encode())
+            if size_bytes <= left_bytes:  # one that is too long takes nothing from the others
+                left_bytes -= size_bytes
+                found.append(row)
     return found
 
 

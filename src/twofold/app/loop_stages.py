@@ -142,7 +142,14 @@ def keep_watch_files(request: LoopRequest, planned: ShownPlan, gate: ServedGate)
     classes = gate.built.settings.classes
     written_s = planned.training[0].run.checkpoints.write_s if planned.training else None
     reach = request.reach
-    told = watch_files(planned.serving[0], classes, reach.host, request.port, written_s, reach.certificate)
+    told = watch_files(
+        planned.serving[0],
+        classes,
+        reach.own_host,
+        request.port,
+        written_s,
+        reach.certificate,
+    )
     for name, text in told.items():
         write_whole(folder / name, text)
 

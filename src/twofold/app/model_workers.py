@@ -10,6 +10,7 @@ from twofold.live.environment import needed
 from twofold.live.processes import python_module
 
 LIMIT_S = 3600.0
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}  # before the libraries look
 
 
 def asked_worker(module: str, request: str, done: str, hint: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def asked_worker(module: str, request: str, done: str, hint: str) -> dict[str, A
             text=True,
             check=False,
             timeout=LIMIT_S,
-            env=needed(os.environ),
+            env=needed(os.environ) | OFFLINE,
         )
     except subprocess.TimeoutExpired as error:
         raise ValueRefusedError(f"the model was not {done} within {LIMIT_S:g} s", hint=hint) from error

@@ -208,7 +208,7 @@ def measured(
     version = described.version
     now = opened.tables.aliases(version.name).get(alias)
     old = opened.describe(f"{version.name}:{now}") if now else None
-    if old is not None and _has_own(old.evaluation):
+    if old is not None and _has_own(old.evaluation) and _gives_questions(texts):
         tasks = sorted({task_sets.OWN, *tasks})  # what serves was asked is asked of what is to come after it
     with tempfile.TemporaryDirectory() as folder:
         tell(f"evaluate {version.text}")
@@ -244,6 +244,21 @@ def _with_tasks(found: Evaluation, before: Evaluation | None) -> Evaluation:
 
 def _has_own(found: Evaluation | None) -> bool:
     return found is not None and any(each.name in task_sets.OWN_TASKS for each in found.tasks)
+
+
+def _gives_questions(texts: Path) -> bool:
+    """Whether a set is long enough to be made questions of."""
+    from twofold.live.registry import evaluate_worker
+
+    try:
+        found = [each.text for each in evaluate_worker.read_texts(texts)]
+    except (OSError, ValueError):
+        return True  # its worker says what is wrong
+    try:
+        task_sets.own_questions(found)
+    except ValueError:
+        return False
+    return True
 
 
 def _task_sets(found: Evaluation) -> set[tuple[str, str]]:

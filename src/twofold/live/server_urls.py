@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from twofold.core.errors import ValueRefusedError
 
 SHOWN_CHARACTERS = 80
+PEM_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 PORTS = {"http": 80, "https": 443}
 
 
@@ -94,10 +95,13 @@ def trust(authorities: str, *, own: bool = False) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # without those that it is by
     try:
-        if authorities:
+        if own:  # the first in the file: what signed it may have signed others
+            pem = PEM_CERTIFICATE.search(Path(authorities).read_text("ascii"))
+            context.load_verify_locations(cadata=ssl.PEM_cert_to_DER_cert(pem[0] if pem else ""))
+        elif authorities:
             context.load_verify_locations(cafile=authorities)
         return context
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:
         said = getattr(error, "strerror", "") or "no certificate is in it"
         what = f"`{Path(authorities)}` holds no certificates that can be read: {said}"
         raise ValueRefusedError(what, hint="a file of certificates in PEM form") from error

@@ -16,14 +16,24 @@ class AdminAddress:
     """Where it is, and its key."""
 
     url: str
-    headers: dict[str, str]
+    key: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request to it is sent with."""
+        return bearer(self.key)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """A key as a header."""
+    return {"authorization": f"Bearer {key}"}
 
 
 def admin_address(state: Path) -> AdminAddress | None:
     """As the gateway's own file has it; None while there is none."""
     try:
         admin = json.loads((state / CONFIG).read_text("utf-8"))["admin"]
-        return AdminAddress(f"http://127.0.0.1:{admin['port']}", {"authorization": f"Bearer {admin['key']}"})
+        return AdminAddress(f"http://127.0.0.1:{admin['port']}", admin["key"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

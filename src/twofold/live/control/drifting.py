@@ -6,18 +6,20 @@ new answers may be there, and no more often than each quarter of an hour; what i
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from twofold.live import processes
 from twofold.live.control.gate_orders import short
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import Store
 from twofold.live.gateway.request_log import samples_log
-from twofold.live.processes import python_module
 
 LOOK_S = 30.0  # between looks whether there is something to watch
 WATCH_EVERY_S = 900.0
@@ -59,11 +61,17 @@ async def watch_once(store: Store, state: Path, settings: ServiceSettings, versi
     """Ask once; an alert of a version is noted once, and so is why there is no answer."""
     reference = version.replace("-", ":", 1)
     words = ("registry", "watch", reference, "--on", str(samples_log(state)))
-    command = [*python_module("twofold", *words, "--registry", settings.registry), "--json"]
+    command = [*processes.python_module("twofold", *words, "--registry", settings.registry), "--json"]
     nice = shutil.which("nice")
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     program = await asyncio.create_subprocess_exec(
-        *((nice, "-n", "19") if nice else ()), *command, stdin=nothing, stdout=pipe, stderr=pipe
+        *((nice, "-n", "19") if nice else ()),
+        *command,
+        stdin=nothing,
+        stdout=pipe,
+        stderr=pipe,
+        start_new_session=True,
+        env=os.environ | {processes.ROLE: "drift"},
     )
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -72,13 +80,14 @@ async def watch_once(store: Store, state: Path, settings: ServiceSettings, versi
         out, error = b"", f"it took more than {LIMIT_S:.0f} s".encode()
     finally:
         if program.returncode is None:
-            program.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)  # with the worker that it has started
             await program.communicate()
-    words_said = _alert(out) if program.returncode == ALERT else ""
+    words_said, reason = (_alert(out), "alert") if program.returncode == ALERT else ("", "")
     if program.returncode not in (0, ALERT):
-        first = (error.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[0]
+        reason = first = (error.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[0]
         words_said = f"answers are not watched: {first}"
-    said = json.dumps([version, words_said])
+    said = json.dumps([version, reason])  # not the figures: they are others with each new answer
     if words_said and store.kept(TOLD) != said:
         store.keep(TOLD, said)
         store.note("gateway", f"release {short(version)}: {words_said}")

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from twofold.core.errors import ValueRefusedError
+from twofold.live import processes
 from twofold.live.control.engine_checks import (
     COMPLETION_TIMEOUT_S,
     EngineClient,
@@ -28,7 +29,6 @@ from twofold.live.control.engines import (
     engine_model,
     engine_of,
 )
-from twofold.live.processes import Child, reap, running
 from twofold.live.server_urls import asking, base_of, server_url
 
 RESCAN_S = 5.0
@@ -46,7 +46,7 @@ DEAD_WORKER = "worker dead behind an open port"
 class Process:
     """The first process of a role, and whether others of the role are there. Mutable."""
 
-    child: Child
+    child: processes.Child
     handle: psutil.Process
     stopped_at_s: float | None = None
 
@@ -74,7 +74,7 @@ class Processes:
 
     def look(self, now_s: float) -> dict[str, str]:
         """The trouble of each role's first process, "" for none; those that are gone are not in it."""
-        reap()
+        processes.reap()
         troubles = self._troubles(now_s)
         if troubles is None or now_s - self.scanned_s >= RESCAN_S:
             self._scan(now_s)
@@ -96,7 +96,7 @@ class Processes:
 
     def _scan(self, now_s: float) -> None:
         self.scanned_s = now_s
-        found = running(self.state)
+        found = processes.running(self.state)
         leaders: dict[str, Process] = {}
         for child in found:
             with suppress(OSError, psutil.Error):

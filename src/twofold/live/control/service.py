@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from twofold.core.nvidia import accelerators
+from twofold.live import processes
 from twofold.live.control.engines import (
     BLOCK_TOKENS,
     HIDE_GPUS,
@@ -26,7 +27,6 @@ from twofold.live.gateway.gateway_config import (
 from twofold.live.gateway.keys import keys_beside
 from twofold.live.gateway.reach import Reach
 from twofold.live.gateway.request_log import key_beside, requests_log, samples_log
-from twofold.live.processes import digest_of
 from twofold.live.server_urls import server_url
 from twofold.policy.gate import settings as gates
 from twofold.policy.release.rules import Limits
@@ -81,9 +81,9 @@ class ServiceSettings:
 def replica_digest(engine: EngineSettings) -> str:
     """Of all that a replica's process is told but its port: equal ones need no restart."""
     if engine.url:
-        return digest_of([engine.url, engine.model, engine.key_variable, engine.authorities])
+        return processes.digest_of([engine.url, engine.model, engine.key_variable, engine.authorities])
     told = [f"{name}={value}" for name, value in sorted(engine_environment(engine).items())]
-    return digest_of([*engine_command(engine), *told, engine_name(engine.kind)])
+    return processes.digest_of([*engine_command(engine), *told, engine_name(engine.kind)])
 
 
 def replica_environment(engine: EngineSettings, replica_id: str) -> dict[str, str]:
@@ -145,7 +145,7 @@ def gateway_digest(settings: ServiceSettings, state: Path) -> str:
     """
     told = gateway_config(settings, state)
     lasting = replace(told, replicas=(), admin=None, tokenizer="", beliefs=NONE, gate_digest="")
-    return digest_of([write_gateway_config(lasting), settings.reach.digest])
+    return processes.digest_of([write_gateway_config(lasting), settings.reach.digest])
 
 
 def address_of(

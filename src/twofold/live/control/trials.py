@@ -20,7 +20,8 @@ from typing import Any
 
 from twofold.core.data import from_data, to_json
 from twofold.core.errors import RunError
-from twofold.live.control.admin_client import TIMEOUT_S, admin_address, gateway_state
+from twofold.live import processes
+from twofold.live.control.admin_client import TIMEOUT_S, admin_address, bearer, gateway_state
 from twofold.live.control.engines import (
     START_TIMEOUT_S,
     EngineSettings,
@@ -32,7 +33,7 @@ from twofold.live.control.engines import (
 from twofold.live.control.gate_orders import short
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import BRING_BACK, FILE, OFFERED, ReplicaRow, Store
-from twofold.live.processes import free_port, running, start, stop_all
+from twofold.live.gateway.gateway_config import GatewayAdmin
 
 LOOK_S = 0.1
 ALONE = "train-release"  # a role that the controller lets be, and that `up` and `down` end
@@ -97,7 +98,9 @@ def alone_memory_bytes(state: Path) -> float:
     """What the engine that stands alone holds of the machine's memory, all its processes together."""
     import psutil
 
-    return float(sum(psutil.Process(each.process_id).memory_info().rss for each in running(state, ALONE)))
+    return float(
+        sum(psutil.Process(each.process_id).memory_info().rss for each in processes.running(state, ALONE))
+    )
 
 
 def is_decided(state: Path, version: str) -> bool:
@@ -111,7 +114,7 @@ def is_decided(state: Path, version: str) -> bool:
 
 def serving_version(state: Path) -> str:
     """What a service that runs is wanted to run; "" where none does."""
-    if not running(state, "gateway", exact=True):
+    if not processes.running(state, "gateway", exact=True):
         return ""
     store = Store(state)
     try:
@@ -131,7 +134,7 @@ def wanted_engine(state: Path) -> EngineSettings:
 
 def kill_replica(state: Path, replica_id: str) -> float:
     """End all processes of a replica at once, as kill -9 does; when, on the machine's monotonic clock."""
-    children = running(state, replica_id, exact=True)
+    children = processes.running(state, replica_id, exact=True)
     at_s = time.monotonic()
     for child in children:
         with suppress(ProcessLookupError):
@@ -220,14 +223,19 @@ def own_door(state: Path) -> tuple[str, dict[str, str], str]:
     settings, address = wanted_service(state), admin_address(state)
     if settings is None or address is None:
         raise RunError(f"nothing serves in `{state}`", hint="`twofold status` says how the service is")
-    return settings.url, address.headers, settings.reach.certificate
+    return settings.url, bearer(GatewayAdmin(0, address.key).own_key), settings.reach.certificate
 
 
-def want_beliefs(state: Path, settings: ServiceSettings) -> None:
-    """Write down what the gate is to believe, and all that is wanted beside it; the controller tells it."""
+def want_beliefs(state: Path, seen: ServiceSettings, told: ServiceSettings) -> bool:
+    """Write down what the gate is to believe; the controller tells it. False where what is wanted of the
+    service is no longer what was seen: nothing is written then."""
     store = Store(state)
     try:
-        store.keep("service", to_json(settings))
+        with store.whole():
+            is_seen = store.kept("service") == to_json(seen)
+            if is_seen:
+                store.keep("service", to_json(told))
+        return is_seen
     finally:
         store.close()
 
@@ -238,16 +246,16 @@ def engine_alone(state: Path, engine: EngineSettings) -> Iterator[tuple[str, str
 
     Raises RunError when it does not answer.
     """
-    port = free_port()
+    port = processes.free_port()
     command = [*engine_command(engine), engine_of(engine.kind).port_option, str(port)]
     base = f"http://127.0.0.1:{port}"
     try:
-        start(command, ALONE, state, port=port, environment=engine_environment(engine))
+        processes.start(command, ALONE, state, port=port, environment=engine_environment(engine))
         if said := asyncio.run(_until_it_answers(base, engine)):
             raise RunError(f"the release does not start: {said}", hint=f"see {state / 'logs'}/{ALONE}.log")
         yield base, engine_model(engine)
     finally:
-        stop_all(state, ALONE, at_once=True)
+        processes.stop_all(state, ALONE, at_once=True)
 
 
 async def _until_it_answers(base: str, engine: EngineSettings) -> str:
@@ -308,7 +316,7 @@ def _let_go(state: Path, store: Store, row: ReplicaRow) -> None:
     deadline_s = time.monotonic() + GONE_S
     while time.monotonic() < deadline_s:
         own = [each for each in store.replicas() if each.replica_id == row.replica_id]
-        if not own and not running(state, row.replica_id, exact=True):
+        if not own and not processes.running(state, row.replica_id, exact=True):
             return
         for each in own:
             if not each.leaving:
@@ -325,7 +333,7 @@ def replicas_bytes(state: Path) -> int:
     import psutil
 
     total = 0
-    for child in running(state, ROLE):
+    for child in processes.running(state, ROLE):
         with suppress(psutil.Error):
             total += psutil.Process(child.process_id).memory_info().rss
     return total

@@ -91,7 +91,7 @@ class AdminApp:
             told = json.loads(body)["events"]
             digests = [each.pop("gate_digest") for each in told if "gate_digest" in each]
             happened = [_read_event(each) for each in told]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             return 400, {"error": f"no events: {error}"}
         self.driver.told(happened)
         if (

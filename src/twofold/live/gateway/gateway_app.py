@@ -180,8 +180,8 @@ class GatewayApp:
         bytes_per_token, model = config.limits.input_bytes_per_token, served_model(config)
         self.facts = RequestFacts(config.gate, bytes_per_token, model, hosted)
         self._hedges = config.gate.hedge is not None
-        own_key = config.admin.key if config.admin else ""
-        self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file, own_key)
+        own = config.admin.own_key if config.admin else ""
+        self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file, own)
         self._has_keys = bool(config.keys or config.keys_file)
         self._engine, self._description = ENGINE_FIELDS[config.engine], description(config)
         self.samples: SampleLog | None = None  # where the text of some requests is kept

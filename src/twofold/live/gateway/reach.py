@@ -56,7 +56,12 @@ class Reach:
 
     def url(self, port: int) -> str:
         """Where this machine asks the gateway."""
-        return base_of(ANYWHERE.get(self.host, self.host), port, tls=bool(self.certificate))
+        return base_of(self.own_host, port, tls=bool(self.certificate))
+
+    @property
+    def own_host(self) -> str:
+        """By what address this machine asks it."""
+        return ANYWHERE.get(self.host, self.host)
 
 
 PEM = "two files in PEM form: the certificate, with those between it and its authority, and its plain key"

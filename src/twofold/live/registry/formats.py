@@ -28,6 +28,7 @@ TOKENIZER_NAMES |= {"spiece.model", "sentencepiece.bpe.model", "chat_template.ji
 TEXT_NAMES = ("*.txt", "*.md", "*.jinja", "*.tiktoken", "LICENSE*", "NOTICE*", "README*", ".gitattributes")
 PIECES = b"\n"  # how a SentencePiece model begins: its first field, which has a length
 HEADER_BYTES_MAX = 100_000_000  # as the safetensors library bounds it; of JSON and text too
+PACKED_BITS = 32  # of an integer that holds several weights
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4}
 DTYPE_BYTES |= {"I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8}
 
@@ -248,14 +249,17 @@ def _bits(quantised: Mapping[str, Any]) -> int:
         found = [int(each["weights"]["num_bits"]) for each in groups.values()]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _refused("config.json", "`quantization_config` does not say how wide weights are") from error
-    return found[0] if found and found[0] > 0 else 8
+    if len({*found}) > 1 or not all(0 < each <= PACKED_BITS for each in found):
+        why = f"`quantization_config` packs weights of {found} bits: one width of 1 to {PACKED_BITS} is read"
+        raise _refused("config.json", why)
+    return found[0] if found else 8
 
 
 def _parameter_count(tensor: Tensor, bits: int) -> int:
     """Of a weight that is kept as several integers in one, all of them; its scales are no parameters."""
     if tensor.name.endswith((".weight_scale", ".weight_shape")):
         return 0
-    return math.prod(tensor.shape) * (32 // bits if tensor.name.endswith(".weight_packed") else 1)
+    return math.prod(tensor.shape) * (PACKED_BITS // bits if tensor.name.endswith(".weight_packed") else 1)
 
 
 def _header(path: Path, name: str) -> tuple[dict[str, Any], int]:

@@ -7,7 +7,6 @@ neither tells of knowledge or reasoning.
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,9 @@ OWN, OWN_TASKS = "own", ("choice", "cloze")
 PROMPT_WORDS, OPTION_WORDS, OPTION_COUNT = 24, 6, 4
 QUESTIONS_MOST, QUESTIONS_LEAST = 100, 20
 HARNESS = "lm_eval"
-METRICS = ("acc_norm,none", "acc,none", "exact_match,none")  # of the harness, the first that a task has
+METRICS = ("acc_norm", "acc", "exact_match")  # of the harness, the first that a task has
+READERS = ("json", "csv", "parquet", "text")  # of data; any other name may be a program
+CODE = ("include", "hf_evaluate", "trust_remote_code")  # fields of a task by which others' programs are run
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ def _own_scores(
     for each in questions:
         told = [_likelihood(model, tokenizer, each.prompt, option) for option in (each.right, *each.others)]
         chosen += told[0][0] > max(nats for nats, _ in told[1:])  # a tie is no answer
-        passage, space, word = (each.prompt + each.right).rpartition(" ")
-        named += bool(space) and _likelihood(model, tokenizer, passage, space + word)[1]
+        passage, word = _without_last_word(each.prompt + each.right)
+        named += _likelihood(model, tokenizer, passage, word)[1]
     for name, count in zip(OWN_TASKS, (chosen, named), strict=True):
         yield {
             "name": name,
@@ -86,6 +87,12 @@ def _own_scores(
             "right_fraction": count / len(questions),
             "question_count": len(questions),
         }
+
+
+def _without_last_word(text: str) -> tuple[str, str]:
+    """A passage, and its last word with the space before it, whatever kind of space that is."""
+    at = re.search(r"\s+\S+\s*$", text)
+    return (text[: at.start()], text[at.start() :]) if at else ("", text)
 
 
 def _likelihood(model: Any, tokenizer: Any, prompt: str, option: str) -> tuple[float, bool]:
@@ -109,27 +116,70 @@ def _harness_scores(folder: Path, model: Any, tokenizer: Any) -> list[dict[str, 
     definitions = [path for path in files if path.suffix == ".yaml"]
     if not definitions:
         raise ValueError(f"`{folder}` holds no task: write `{OWN}`, or a folder of definitions (.yaml)")
-    if code := [path.name for path in definitions if "!function" in path.read_text("utf-8")]:
-        raise ValueError(f"`{code[0]}` names code of its own (`!function`): write the task as data")
+    for path in definitions:
+        _check_definition(path)
     if tokenizer.eos_token is None:
         raise ValueError(f"{HARNESS} asks no model whose tokenizer has no end of a text")
-    os.environ |= {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    from lm_eval import simple_evaluate
+    from lm_eval import simple_evaluate, utils
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
+    utils.env = _sandboxed(utils.env)
     manager = TaskManager(include_path=str(folder), include_defaults=False)
     adapter = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=1)
     told = simple_evaluate(
         model=adapter, tasks=sorted(manager.all_tasks), task_manager=manager, bootstrap_iters=0
     )
+    said = [f"{metric},none" for metric in METRICS]
     return [
         {
             "name": f"{HARNESS} {name}",
             "set_sha256": digest_of(files),
-            "right_fraction": float(next(each[metric] for metric in METRICS if metric in each)),
+            "right_fraction": float(next(each[name] for name in said if name in each)),
             "question_count": int(told["n-samples"][name]["effective"]),
         }
         for name, each in sorted(told["results"].items())
-        if any(metric in each for metric in METRICS)
+        if any(name in each for name in said)
     ]
+
+
+def _sandboxed(templates: Any) -> Any:
+    """The harness's templates, which see nothing but the data that they are given."""
+    from jinja2.sandbox import SandboxedEnvironment
+
+    sandbox = SandboxedEnvironment(undefined=templates.undefined, keep_trailing_newline=True)
+    sandbox.filters |= templates.filters
+    return sandbox
+
+
+def _check_definition(path: Path) -> None:
+    """Raise ValueError for a definition that is more than data: the harness would run whatever it names."""
+    import yaml  # as the harness reads it
+
+    try:
+        told = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"`{path.name}` is no plain YAML; write the task as data: {why}") from error
+    for name, value in _fields(told):
+        if name in CODE:
+            raise ValueError(f"`{path.name}` says `{name}`: write all of the task into it, as data")
+        if name == "dataset_path" and value not in READERS:
+            raise ValueError(f"`{path.name}` reads data by `{value}`: write {_one_of(READERS)}")
+        if name == "metric" and value not in METRICS:
+            raise ValueError(f"`{path.name}` scores by `{value}`: write {_one_of(METRICS)}")
+
+
+def _fields(data: Any) -> Iterator[tuple[str, Any]]:
+    """Every field of a definition, of what is nested in it too."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield str(name), value
+            yield from _fields(value)
+    elif isinstance(data, list):
+        for each in data:
+            yield from _fields(each)
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return "one of " + ", ".join(f"`{each}`" for each in names)
