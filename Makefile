@@ -7,7 +7,7 @@ EXTRAS := .venv/.extras
 # The same product with its busiest modules compiled, in an environment of its own.
 FAST := .fast/.installed
 # Programs that read what is rendered.
-VALIDATED := manifests sky deepspeed titan triton vllm
+VALIDATED := manifests compose sky deepspeed titan triton vllm
 # What `pip install .` alone gives.
 CORE := .core/.installed
 # Of each fault in `make soak`.
@@ -150,6 +150,7 @@ golden: $(STAMP)
 validate-rendered: $(VALIDATED:%=.validated/%)
 
 .validated/manifests: PARSERS := kubernetes-validate==1.37.0 ray[serve]==2.60.0
+.validated/compose: PARSERS := compose-spec==0.2.1
 .validated/sky: PARSERS := skypilot==0.14.1
 .validated/deepspeed: PARSERS := -r requirements-live.lock deepspeed
 .validated/titan: PARSERS := -r requirements-live.lock torchtitan triton

@@ -1,6 +1,7 @@
 """One machine by Docker Compose: as many replicas as it holds, each on devices of its own."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from ruamel.yaml import YAML
 from tests.object_fields import compose_complaints, documents
 from tests.rendered import Files, texts, with_replica
 from twofold.contracts.results.plan import Plan
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def services(plan: Plan) -> dict[str, Any]:
@@ -120,6 +123,21 @@ def test_the_table_refuses_what_compose_has_not(change: dict[str, Any], said: st
     found = compose_complaints({"services": {"one": service}})
     assert any(said in each for each in found), found
     assert compose_complaints({"services": {"one": {"image": "vllm/vllm-openai"}}}) == []
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*/compose/*.yaml")), ids=lambda each: each.stem)
+def test_a_packaged_parser_of_the_specification_reads_it(path: Path) -> None:
+    parser = pytest.importorskip(
+        "compose_spec", reason="by `make validate-rendered` (pip install compose-spec)"
+    )
+    # Compose fills variables in before it reads the file.
+    filled = re.sub(r"\$\{IMAGE:[-?][^}]*\}", "registry/image", path.read_text("utf-8"))
+    filled = re.sub(r"\$\{HF_HOME:-[^}]*\}", "/hub", filled)
+    read = parser.PyCompose.from_yaml(filled)
+    read.validate()
+    assert sorted(read.service_names()) == sorted(YAML(typ="safe").load(filled)["services"] or {})
+    with pytest.raises(ValueError, match="imagee"):
+        parser.PyCompose.from_yaml(filled.replace("  image:", "  imagee:"))
 
 
 @pytest.mark.skipif(

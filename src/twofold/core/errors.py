@@ -5,6 +5,7 @@ An error that one room alone raises is defined there, below one of these.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
 
@@ -177,6 +178,7 @@ class Answered(Protocol):
     def lines(self) -> Sequence[str]: ...
     @property
     def json(self) -> str: ...
+    def saved_at(self, path: Path) -> str: ...
     def to_csv(self, table: str = "") -> str: ...
 
 
