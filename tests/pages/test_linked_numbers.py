@@ -64,7 +64,7 @@ def pieces_of(page: str) -> Iterator[tuple[str, str, str]]:
                 cells = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)
                 for at, cell in enumerate(cells):
                     yield title, heads[at] if heads else cells[0], cell
-        said = r"<(h1|h3|p|li)>(.*?)</\1>" if title in ("", *parts[1:2]) else r"<(h3)>(.*?)</\1>"
+        said = r"<(h1|h3|p|li)>(.*?)</\1>" if title in ("", *parts[1:2]) else r"<(h3|li)>(.*?)</\1>"
         for _, told in re.findall(said, re.sub(r"<table>.*?</table>", "", held)):
             yield title, HEADLINE, told
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from twofold.charts.of_loop import charts_of_loop
 from twofold.contracts.results import loop
 from twofold.core.display import format_si
-from twofold.pages.sections import Cell, Derived, Linked, Page, Section, led, range_of
+from twofold.pages.sections import Cell, Derived, Linked, Page, Section, led, notes_section, range_of
 from twofold.report.figures import ranged
 
 MACHINE, VERDICT = "machine", "verdict"
@@ -155,7 +155,7 @@ def _table_sections(made: loop.LoopPage) -> tuple[Section, ...]:
         _runs(made.training),
         _loads(made.serving),
         Section("What the doctor saw", heads, tuple(checks), derived=judged),
-        Section("Worth knowing", sentences=made.notes),
+        notes_section(made.notes, "counted in the logs of this run, or set in its spec"),
     )
 
 

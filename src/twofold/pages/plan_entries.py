@@ -13,6 +13,7 @@ from twofold.report.figures import likely, percent, ranged
 from twofold.report.money import number_text
 
 ASKED, JOINT = "confidence.asked_fraction", "confidence.joint_probability"
+RISKS, OTHERS, KNOWN = "lists.could_break", "lists.else", "lists.known"
 HOLDS = "holds_probability"
 CHEAPEST = "the cheapest that was tried and keeps every goal; a simpler one may cost supply.simplicity more"
 
@@ -31,12 +32,45 @@ def entries_of(plan: Plan) -> tuple[Derivation, ...]:
 
 def _entries(plan: Plan) -> Iterator[Derivation]:
     yield from _of_goals(plan)
+    yield from _of_lists(plan)
     for run in plan.training:
         yield from _of_run(run)
     for service in plan.serving:
         yield from _of_service(service)
     for number, line in enumerate(plan.money.lines if plan.money else ()):
         yield _of_line(f"money.lines.{number}", line, plan)
+
+
+def _of_lists(plan: Plan) -> Iterator[Derivation]:
+    """What the lines of a list compare, and which figures of the plan they are about."""
+    machines = [
+        Input(half.name, half.machine.accelerator, f"{place_of(half)}.machine", "", "")
+        for half in plan.halves
+    ]
+    goals = [
+        Input(f"{one.name} {metric_text(slo.metric)}", ranged(slo.predicted), f"{at}.predicted", "", "")
+        for service in plan.serving
+        for one in service.classes
+        for slo in one.slos
+        for at in (f"{place_of(service)}.classes.{one.name}.slos.{slo.metric}",)
+        if slo.predicted is not None
+    ]
+    runs = [
+        each
+        for run in plan.training
+        for each in (
+            *_figure(f"{run.name} done after", run.run.total_s, f"{place_of(run)}.run.total_s"),
+            *_figure(f"{run.name} stops", run.run.interruptions, f"{place_of(run)}.run.interruptions"),
+        )
+    ]
+    said = "high ends of 80 % ranges against their limits; what an offer does not promise;"
+    said += " interruptions of a run; the share of draws in which another machine is cheaper"
+    yield Derivation(RISKS, said, (*goals, *runs, *machines))
+    year = tuple(_figure("this plan", plan.first_year_usd, "first_year_usd"))
+    said = "the same bill of the way that was not taken, less this one; sizes of a run by its own steps"
+    yield Derivation(OTHERS, said, (*year, *runs))
+    said = "what the planner assumed, counted or looked up; a line of the spec or of a table says otherwise"
+    yield Derivation(KNOWN, said, tuple(machines))
 
 
 def _stated(path: str, text: str, where: str) -> Derivation:

@@ -11,7 +11,8 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
 from twofold.pages.html import cell, element, link, page, pictures, table, text
-from twofold.pages.plan_entries import ASKED, JOINT, entries_of, place_of
+from twofold.pages.plan_entries import ASKED, JOINT, KNOWN, OTHERS, RISKS, entries_of, place_of
+from twofold.pages.sections import FIGURE
 from twofold.report.figures import chance, percent, ranged
 from twofold.report.money import number_text
 from twofold.report.training import delivery_pieces
@@ -28,12 +29,12 @@ def plan_page(plan: Plan, digest: str) -> str:
         _head(plan, digest, known),
         *_refused(plan),
         *_decision(plan, known),
-        *_listed("What could break it", _texts(plan, "risk")),
-        *_listed("What else there is", _texts(plan, "or")),
+        *_listed("What could break it", _texts(plan, "risk"), RISKS, known),
+        *_listed("What else there is", _texts(plan, "or"), OTHERS, known),
         element("h2", "Pictures"),
         pictures(charts_of_plan(plan)),
         *_bill(plan, known),
-        *_assumed(plan),
+        *_assumed(plan, known),
         *_evidence(derived),
     )
 
@@ -43,7 +44,7 @@ def plan_cell(plan: Plan) -> str:
     return cell(
         *_refused(plan),
         *_decision(plan, set()),
-        *_listed("What could break it", _texts(plan, "risk")),
+        *_listed("What could break it", _texts(plan, "risk"), RISKS, set()),
         pictures(charts_of_plan(plan)),
     )
 
@@ -197,15 +198,14 @@ def _bill_row(line: LineItem, path: str, known: set[str]) -> tuple[str, ...]:
     return what, text(line.category), quantity, text(line.unit), each, usd, text(line.source)
 
 
-def _assumed(plan: Plan) -> Iterator[str]:
+def _assumed(plan: Plan, known: set[str]) -> Iterator[str]:
     if plan.defaults:
         yield element("h2", "What nobody wrote")
         yield table(
             ("key of the spec", "taken as"), [(text(path), text(value)) for path, value in plan.defaults]
         )
-    yield from _listed(
-        "Worth knowing", [*plan.warnings, *(each for half in plan.halves for each in half.warnings)]
-    )
+    told = [*plan.warnings, *(each for half in plan.halves for each in half.warnings)]
+    yield from _listed("Worth knowing", told, KNOWN, known)
 
 
 def _evidence(derived: Sequence[Derivation]) -> Iterator[str]:
@@ -227,10 +227,12 @@ def _derived(each: Derivation) -> str:
     return element("dt", text(f"{each.path} = {each.formula}"), id=each.path) + element("dd", inputs)
 
 
-def _listed(title: str, texts: list[str]) -> Iterator[str]:
+def _listed(title: str, texts: list[str], path: str, known: set[str]) -> Iterator[str]:
+    """Lines of words; those with figures lead to how the list is made."""
     if texts:
+        lines = (_linked_text(each, path if FIGURE.search(each) else "", known) for each in texts)
         yield element("h2", text(title))
-        yield element("ul", *(element("li", text(each)) for each in texts))
+        yield element("ul", *(element("li", each) for each in lines))
 
 
 def _texts(plan: Plan, kind: str) -> list[str]:

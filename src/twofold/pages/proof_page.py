@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from twofold.contracts.results import proof
-from twofold.pages.sections import Cell, Derived, Linked, Page, Section, led, range_of
+from twofold.pages.sections import Cell, Derived, Linked, Page, Section, led, notes_section, range_of
 from twofold.report import proof as shown
 from twofold.report.figures import percent, ranged
 
-MACHINE, VERDICT = "machine", "verdict"
+MACHINE, VERDICT, GATE, DIFFERS, LEARNED = "machine", "verdict", "gate", "differs", "learned"
 HEADS = ("", "planned, 80 % range", "rehearsed, 80 % range", "live 1", "live 2", "apart", "")
 
 
@@ -16,7 +16,10 @@ def proof_page(made: proof.Proof) -> Page:
     title = f"{made.name}: rehearsed, then real"
     intro, verdict = Linked(made.machine, MACHINE), Derived(VERDICT, "figures that were set, each by its row")
     machine = Derived(MACHINE, "what both halves ran on, as its system names it", shown.machine_words(made))
-    return Page(title, title, intro, _sections(made), _made_by(made), derived=(machine, verdict))
+    differs = Derived(DIFFERS, "settings of the twin beside those of the live service, each by name")
+    learned = Derived(LEARNED, "what was measured over what was planned, the mean of the live runs")
+    derived = machine, verdict, differs, learned
+    return Page(title, title, intro, _sections(made), _made_by(made), derived=derived)
 
 
 def _made_by(made: proof.Proof) -> str:
@@ -30,10 +33,16 @@ def _sections(made: proof.Proof) -> tuple[Section, ...]:
     return (
         _verdict(made),
         *_tables(made),
-        Section("Gate and machine", sentences=(*shown.gate_words(made), *shown.machine_words(made))),
-        Section("What differs between twin and live", sentences=made.differs),
-        Section("Learned", sentences=tuple(f"{each.name} ×{each.ratio:.2f}" for each in made.learned)),
-        Section("Worth knowing", sentences=made.notes),
+        Section(
+            "Gate and machine",
+            sentences=(*led(GATE, *shown.gate_words(made)), *led(MACHINE, *shown.machine_words(made))),
+            derived=(Derived(GATE, "sha256 of the gate's settings, as twin and gateway each built them"),),
+        ),
+        Section("What differs between twin and live", sentences=led(DIFFERS, *made.differs)),
+        Section(
+            "Learned", sentences=led(LEARNED, *(f"{each.name} ×{each.ratio:.2f}" for each in made.learned))
+        ),
+        notes_section(made.notes, "the twin and both live runs, held against the goals of the proof"),
     )
 
 

@@ -8,6 +8,7 @@ from twofold.charts.chart import Chart
 from twofold.pages.html import element, link, page, pictures, table, text
 
 MARKS = re.compile(r"[\\`*_\[\]<>|#&]")  # what Markdown reads as more than itself
+NOTES = "notes"
 FIGURE = re.compile(r"(?<![\w.-])[-+~<>]?\d")  # a number, and no part of a name such as p95 or H100-80GB
 
 
@@ -57,6 +58,12 @@ class Section:
     numbers: tuple[int, ...] = ()  # columns that are set right
     sentences: tuple[Cell, ...] = ()
     derived: tuple[Derived, ...] = ()  # what its numbers lead to
+
+
+def notes_section(notes: Sequence[str], how: str) -> Section:
+    """What is to be known beside the figures; `how` says where those in the notes come from."""
+    known = (Derived(NOTES, how),) if notes else ()
+    return Section("Worth knowing", sentences=led(NOTES, *notes), derived=known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from twofold.contracts.goals import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import simulated
 from twofold.core.display import format_seconds, format_si, format_usd
 from twofold.pages.cluster_tables import cluster_sections
-from twofold.pages.sections import Cell, Derived, Section, led, range_of
+from twofold.pages.sections import Cell, Derived, Section, led, notes_section, range_of
 from twofold.report.figures import percent, share
 from twofold.report.simulate import TIMED_EFFECTS
 
@@ -90,7 +90,7 @@ def table_sections(made: simulated.Simulation) -> tuple[Section, ...]:
         _beliefs(made.beliefs),
         _compared(made.comparison),
         *(cluster_sections(made.training, made.seed) if made.training else ()),
-        Section("Worth knowing", sentences=made.notes),
+        notes_section(made.notes, "counted in this rehearsal, or set in the spec that it is of"),
     )
 
 
