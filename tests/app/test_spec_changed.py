@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from twofold.app.planning import SPEC_KEY, explain, plan_digest, plan_value
+from twofold.app.planning import SPEC_KEY, explain, plan_digest, plan_value, read_plan
 from twofold.app.rendering import render
 from twofold.app.reporting import write_page
 from twofold.cli import main
@@ -58,6 +58,7 @@ def test_a_spec_or_rows_that_changed_are_said_once(
     assert said.split()[0] in " ".join(made.lines)
     written = write_page(saved, tmp_path / "page.md", as_markdown=True)
     assert written.notes == (note,)
+    assert said in " ".join(explain(saved, "first_year_usd").lines)
 
 
 def test_a_plan_that_was_moved_away_says_nothing(saved: Path, tmp_path: Path) -> None:
@@ -75,3 +76,20 @@ def test_where_its_spec_stands_is_no_part_of_a_plan(saved: Path) -> None:
     assert render(saved).files == render(plan).files
     with pytest.raises(Exception, match=SPEC_KEY):
         explain(saved, SPEC_KEY)
+
+
+@pytest.mark.parametrize("verb", ["render", "report", "simulate", "explain", "diff"])
+def test_a_plan_that_somebody_changed_by_hand_is_refused_by_every_verb(
+    verb: str, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its numbers are one answer: a replica less is another bill."""
+    data = json.loads(saved.read_text("utf-8"))
+    saved.write_text(json.dumps(dict(sorted(data.items())), indent=3), "utf-8")  # the same, set otherwise
+    read_plan(saved)
+    data["serving"][0]["replica_count"] += 1
+    saved.write_text(json.dumps(data), "utf-8")
+    words = {"explain": ["first_year_usd"], "diff": [str(saved)], "report": ["-o", str(tmp_path / "p.html")]}
+    assert main([verb, str(saved), *words.get(verb, [])]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "was changed since `plan` wrote it" in said and "twofold plan SPEC --out FILE" in said
+    assert not (tmp_path / "p.html").exists()

@@ -19,7 +19,7 @@ from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
-from twofold.core.errors import EmptyError, FileError, InfeasibleError, InputError, Place
+from twofold.core.errors import EmptyError, FileError, InfeasibleError, InputError, Place, TwofoldError
 from twofold.money.detail import detailed_money
 from twofold.pages.shown_plan import ShownPlan
 from twofold.perf.constants import Constants
@@ -30,8 +30,10 @@ from twofold.report.answers import Shown, ShownData
 from twofold.report.compare import comparison_lines
 from twofold.report.details import screen_lines
 from twofold.report.differences import Difference
+from twofold.report.lines import heading
 
-SPEC_KEY = "spec_file"  # of a saved plan alone: the plan itself is the same wherever its spec stands
+# Of a saved plan alone: the plan itself is the same wherever its spec stands.
+SPEC_KEY, CONTENT_KEY = "spec_file", "content_sha256"
 LEFT_OUT = "leave out `{}`, and the rest is planned"
 PlanSource = Plan | Path | str | Mapping[str, Any]
 
@@ -47,13 +49,14 @@ class Explanation(Shown):
 
 @dataclass(frozen=True, slots=True)
 class PlanScreen(ShownData[Plan]):
-    """A plan with its screens; its file says where the spec stands, so that a changed one is noticed."""
+    """A plan with its screens; its file says where the spec stands and what it holds itself, so that a change
+    of either is noticed."""
 
     spec_file: Path | None = None
 
     def saved_at(self, path: Path) -> str:
-        """The plan's JSON, and the way from the folder of its file to the spec."""
-        data = self._data
+        """The plan's JSON, its digest, and the way from the folder of its file to the spec."""
+        data = {**self._data, CONTENT_KEY: _content_sha256(json.loads(to_json(self._data)))}
         if self.spec_file is not None:
             data[SPEC_KEY] = os.path.relpath(self.spec_file.resolve(), path.resolve().parent)
         return to_json(data, only_ascii=self.only_ascii)
@@ -138,7 +141,12 @@ def _rehearsed(spec: SpecSource, today: date | None, tell: Callable[[str], None]
 
 def explain(plan: PlanSource, path: str) -> Explanation:
     """The derivation of one number of a plan, such as `training.pretrain.step_s`, down to catalogue rows."""
-    return Explanation(path, explanation(plan_data(plan), path))
+    if not isinstance(plan, (str, Path)):
+        return Explanation(path, explanation(plan_data(plan), path))
+    data = read_plan(Path(plan))
+    lines = explanation(plan_data(data), path)
+    changed = spec_changed(data, Path(plan))
+    return Explanation(path, (*lines, *(line for note in changed for line in heading("NOTE", note))))
 
 
 def diff(old: PlanSource, new: PlanSource, everything: bool = False) -> Difference:
@@ -216,7 +224,8 @@ def plan_data(source: PlanSource) -> dict[str, Any]:
         made: dict[str, Any] = to_data(source)
         return made
     data = dict(source) if isinstance(source, Mapping) else read_plan(Path(source))
-    data.pop(SPEC_KEY, None)
+    for key in (SPEC_KEY, CONTENT_KEY):
+        data.pop(key, None)
     plan_value(data)
     return data
 
@@ -249,7 +258,35 @@ def read_plan(path: Path) -> dict[str, Any]:
     if schema != PLAN:
         raise refused_for_a_plan(path, schema if schema.startswith("twofold/") else "")
     found: dict[str, Any] = data
+    if CONTENT_KEY in found and found[CONTENT_KEY] != _content_sha256(found):
+        what = f"`{path}` was changed since `plan` wrote it: its numbers are no longer one answer"
+        raise FileError(what, hint="change the spec, and write it anew with `twofold plan SPEC --out FILE`")
     return found
+
+
+def _content_sha256(data: Mapping[str, Any]) -> str:
+    """Of a plan's JSON, whatever its order and spaces."""
+    held = {key: value for key, value in data.items() if key not in (SPEC_KEY, CONTENT_KEY)}
+    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
+
+
+def spec_changed(data: Mapping[str, Any], file: Path) -> tuple[str, ...]:
+    """What to know where the spec that a plan's file names, or a file that it reads, has changed since.
+
+    Nothing of a plan that was moved away from its spec.
+    """
+    spec = file.parent / str(data.get(SPEC_KEY, ""))
+    if SPEC_KEY not in data or not spec.is_file():
+        return ()
+    shown = shlex.quote(os.path.relpath(spec))
+    try:
+        if load(spec).digest == data["digests"]["spec"]:
+            return ()
+        what = f"`{shown}`, or a file that it names, has changed since this plan was made"
+    except TwofoldError:
+        what = f"`{shown}` has changed since this plan was made, and cannot be read by now"
+    again = f"twofold plan {shown} --out {shlex.quote(str(file))} --force"
+    return (f"{what}; `{again}` makes a new one",)
 
 
 def plan_value(source: PlanSource) -> Plan:

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
@@ -15,12 +14,11 @@ from twofold import __version__
 from twofold.answer.context import model_of
 from twofold.app.kinds import schema_of
 from twofold.app.local_tables import local_tables
-from twofold.app.planning import SPEC_KEY, Ready, feasible, plan_digest, plan_value, read_plan, ready
+from twofold.app.planning import Ready, feasible, plan_digest, plan_value, read_plan, ready, spec_changed
 from twofold.app.sources import (
     SpecSource,
     calibration_file,
     device_folder,
-    load,
     starts_file,
     whole_file,
 )
@@ -31,7 +29,6 @@ from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.supply import Supply
 from twofold.core.errors import (
     InfeasibleError,
-    TwofoldError,
     UnknownNameError,
     UsageError,
     ValueRefusedError,
@@ -128,7 +125,7 @@ def _of_plan(source: Any) -> Rehearsable:
     file = Path(source) if isinstance(source, (str, Path)) else None
     data = source if file is None else read_plan(file)
     plan = plan_value(data)
-    changed = () if file is None else _spec_changed(data, plan, file)
+    changed = () if file is None else spec_changed(data, file)
     beside = Path.cwd() if file is None else file.parent
     tables = local_tables(device_folder(beside), calibration_file(beside), None, starts_file(beside))
     catalog = load_catalog()
@@ -136,25 +133,6 @@ def _of_plan(source: Any) -> Rehearsable:
     made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog, plan.models))
     notes = (*changed, *(() if is_ours else (OTHER_CONSTANTS,)), *_of_valleys(plan))
     return Rehearsable(plan, plan_digest(plan), made_of, notes, not isinstance(source, Plan), changed)
-
-
-def _spec_changed(data: Mapping[str, Any], plan: Plan, file: Path) -> tuple[str, ...]:
-    """What to know where the spec that a plan's file names, or a file that it reads, has changed since.
-
-    Nothing of a plan that was moved away from its spec.
-    """
-    spec = file.parent / str(data.get(SPEC_KEY, ""))
-    if SPEC_KEY not in data or not spec.is_file():
-        return ()
-    shown = shlex.quote(os.path.relpath(spec))
-    try:
-        if load(spec).digest == plan.digests.spec:
-            return ()
-        what = f"`{shown}`, or a file that it names, has changed since this plan was made"
-    except TwofoldError:
-        what = f"`{shown}` has changed since this plan was made, and cannot be read by now"
-    again = f"twofold plan {shown} --out {shlex.quote(str(file))} --force"
-    return (f"{what}; `{again}` makes a new one",)
 
 
 def _of_valleys(plan: Plan) -> tuple[str, ...]:

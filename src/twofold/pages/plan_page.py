@@ -13,7 +13,7 @@ from twofold.core.estimate import Estimate
 from twofold.pages.html import cell, element, link, page, pictures, table, text
 from twofold.pages.plan_entries import ASKED, JOINT, KNOWN, OTHERS, RISKS, entries_of, place_of
 from twofold.pages.sections import FIGURE
-from twofold.report.figures import chance, percent, ranged
+from twofold.report.figures import chance, likely, percent, ranged
 from twofold.report.money import number_text
 from twofold.report.training import delivery_pieces
 
@@ -59,7 +59,7 @@ def _head(plan: Plan, digest: str, known: set[str]) -> str:
     if plan.confidence:
         sure = plan.confidence
         asked = _linked_text(percent(sure.asked_fraction), ASKED, known)
-        joint = _linked_text(percent(sure.joint_probability), JOINT, known)
+        joint = _linked_text(likely(sure.joint_probability), JOINT, known)
         pieces.append(f"each goal is to hold with {asked}; all together with {joint}")
     pieces.append("rehearsed in the digital twin" if plan.rehearsed else "not rehearsed: closed form only")
     made = f"twofold {plan.twofold} · sha256 {digest[:16]} · {LETTERS}"
@@ -98,9 +98,11 @@ def _decision(plan: Plan, known: set[str]) -> Iterator[str]:
 
 def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
     at = place_of(run)
+    paid = plan.money.runs if plan.money else ()
+    repeated = any(each.name == run.name and each.runs_per_year != 1 for each in paid)
     rows = [
         ("done after", _linked(run.run.total_s, f"{at}.run.total_s", known) + _deadline(run, plan, known)),
-        ("cost", _linked(run.cost_usd, f"{at}.cost_usd", known)),
+        ("cost each time" if repeated else "cost", _linked(run.cost_usd, f"{at}.cost_usd", known)),
         ("layout", _linked_text(run.layout.text if run.layout else "as measured", f"{at}.layout", known)),
         ("a step", _linked(run.step_s, f"{at}.step_s", known)),
         ("MFU", _linked(run.mfu_fraction, f"{at}.mfu_fraction", known)),

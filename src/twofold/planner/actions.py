@@ -35,7 +35,7 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
     `SPEC` in a command is the user's path.
     """
     worst = "zone-loss" if any(each.zones > 1 for each in plan.serving) else "replica-crash"
-    tried = ["plan SPEC --rehearse" if plan.serving else "plan SPEC --full"]  # before signing
+    tried = [_rehearsal(plan) if plan.serving else "plan SPEC --full"]  # before signing
     if plan.serving and plan.rehearsed:
         tried = [f"simulate SPEC --scenario {worst}"]
         if any(need.planned_missed for each in plan.serving for need in each.replica_needs):
@@ -200,7 +200,7 @@ def _risks(plan: Plan) -> Iterator[str]:
             yield f"{half.name}: {OWN_TOO_FEW} it, so it rents: own more, or ask less of them"
         yield from (f"{half.name}: {text}: name no more" for text in half.warnings if OWN_FEWER in text)
     if plan.serving and not plan.rehearsed:
-        yield "not rehearsed, closed form only: `twofold plan SPEC --rehearse`"
+        yield f"not rehearsed, closed form only: `twofold {_rehearsal(plan)}`"
     for half in plan.halves:
         price, count = half.machine.price, half.machine.node_count - half.machine.base_node_count
         if price and not price.gate and price.kind == ON_DEMAND and count > 1:
@@ -218,6 +218,11 @@ def _risks(plan: Plan) -> Iterator[str]:
             yield f"{run.name}: {text}, {kept}: checkpoint every {every}"
     if goals and goals[0][1] >= SURE:
         yield f"closest: {goals[0][0]}: {MEASURE}"
+
+
+def _rehearsal(plan: Plan) -> str:
+    """What rehearses the services: measured rows are planned by nothing that a twin could put right."""
+    return "plan SPEC --rehearse" if any(each.pools for each in plan.serving) else "simulate SPEC"
 
 
 def _offered(half: TrainingPlan | ServicePlan) -> Iterator[str]:
