@@ -133,6 +133,14 @@ def test_people_write_lines_of_compose_as_text(names: Names, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize(
+    "file", ["shell/ads-rank.sh", "shell/ads-ranker.sh", "compose/ads-rank.compose.yaml"]
+)
+def test_software_of_ones_own_is_said_to_name_no_model(file: str, names: Names) -> None:
+    said = refused(ROOT / "tests" / "rendering" / "golden" / "recommender" / file, names)
+    assert "nothing in it says a model" in said.message and "measured" in said.hint
+
+
 @given(text=st.text(max_size=80), suffix=st.sampled_from([".yaml", ".sbatch", ".toml", ".json"]))
 def test_whatever_it_holds_is_read_or_refused(text: str, suffix: str) -> None:
     path = Path("absent", f"file{suffix}")

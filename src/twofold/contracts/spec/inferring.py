@@ -41,6 +41,8 @@ JOB_LIMIT = 5_000_000
 SACCT_HINT = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
 ASSUMED_PARAMETERS = 8.03e9  # of the assumed model
 ASSUMED_FLOPS_PER_S = 400e12  # per GPU, while it trains
+# As our own files say of a server or a trainer that no catalogue knows.
+OWN_SOFTWARE = re.compile(r"\byour (?:own )?(?:server|training software)\b")
 _ELAPSED = re.compile(r"(?:(\d{1,4})-)?(\d{1,3}):(\d{2}):(\d{2})(?:\.\d+)?")
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?[=:](\d{1,6})")
 
@@ -61,6 +63,10 @@ def infer_spec(source: str, names: Names | None = None) -> str:
         return spec_of_command(text, known, file=source)
     if TRAINER.search(text):
         return spec_of_trainer(text, known, file=source)
+    if own := OWN_SOFTWARE.search(text):
+        what = f"`{path.name[:64]}` starts {own[0]}: nothing in it says a model"
+        hint = "plan it by what you measured of it: `model: {measured: FILE.csv}` in a spec of your own"
+        raise errors.InferenceSourceError(what, hint=hint)
     if path.suffix in STARTERS and not (path.suffix == ".json" and not text.startswith("{\n")):
         raise errors.InferenceSourceError(f"`{path.name[:64]}` alone tells no engine and no run", hint=GIVE)
     with opened_lines(path) as lines:
