@@ -68,3 +68,7 @@ def test_requests_carry_the_key_and_are_checked_where_they_go_by_tls(
     for path in (tmp_path / "none.pem", tmp_path / "absent.pem", tmp_path):
         with pytest.raises(ValueRefusedError, match="no certificates"):
             trust(str(path))
+
+
+def test_a_server_of_our_own_may_have_no_certificate() -> None:
+    assert not trust("", own=True).get_ca_certs()

@@ -100,7 +100,7 @@ QUOTE = "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,u
 @pytest.mark.parametrize(
     ("supply", "gate"),
     [
-        ("quotes: FILE", "beyond the COUNT accelerators that few sells so: ask for a quote"),
+        ("quotes: FILE", "beyond the COUNT GPUs that few sells so: ask for a quote"),
         ("own: [{node: g6e.xlarge, count: COUNT}]", "beyond your own COUNT: own more, or rent"),
     ],
 )

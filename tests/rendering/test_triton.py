@@ -102,7 +102,7 @@ def test_what_triton_does_not_run_is_lost_aloud_or_refused(examples: dict[str, P
     scripts = [text for path, text in files.items() if path.endswith(".sh")]
     assert all("# lost: the run pretrain: Triton serves" in text for text in scripts)
     for name in ("moe", "laptop"):
-        with pytest.raises(ValueRefusedError, match="vLLM and TensorRT-LLM, the plan has neither"):
+        with pytest.raises(ValueRefusedError, match="vLLM and TensorRT-LLM, and the plan has neither"):
             texts(examples[name], "triton")
     wide = with_replica(examples["finetune"], tp=16, accelerator_count=16)
     assert "servers: join them before" in "".join(texts(wide, "triton").values())

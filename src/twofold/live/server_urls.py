@@ -95,7 +95,7 @@ def trust(authorities: str, *, own: bool = False) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # without those that it is by
     try:
-        if own:  # the first in the file: what signed it may have signed others
+        if own and authorities:  # the first in the file: what signed it may have signed others
             pem = PEM_CERTIFICATE.search(Path(authorities).read_text("ascii"))
             context.load_verify_locations(cadata=ssl.PEM_cert_to_DER_cert(pem[0] if pem else ""))
         elif authorities:

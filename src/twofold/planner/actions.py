@@ -35,7 +35,9 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
     `SPEC` in a command is the user's path.
     """
     worst = "zone-loss" if any(each.zones > 1 for each in plan.serving) else "replica-crash"
-    tried = [_rehearsal(plan) if plan.serving else "plan SPEC --full"]  # before signing
+    tried = [_rehearsal(plan)] if plan.serving else []  # before signing
+    if not any(each.startswith("plan ") for each in tried):
+        tried.append("plan SPEC --full")
     if plan.serving and plan.rehearsed:
         tried = [f"simulate SPEC --scenario {worst}"]
         if any(need.planned_missed for each in plan.serving for need in each.replica_needs):

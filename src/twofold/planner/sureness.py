@@ -204,7 +204,7 @@ def _beyond(half: TrainingPlan | ServicePlan, accelerator_count: int, own_count:
         return ""
     if price is None:
         return f"beyond your own {most:,}: own more, or rent"
-    return f"beyond the {most:,} accelerators that {price.provider} sells so: ask for a quote"
+    return f"beyond the {most:,} GPUs that {price.provider} sells so: ask for a quote"
 
 
 def _parts(choice: ServingChoice, held: Mapping[str, float]) -> list[float]:

@@ -57,9 +57,7 @@ def triton(given: Given) -> tuple[RenderedFile, ...]:
     served = [pool for pool in given.pools if engine_name(pool) in ENGINES]
     if not served:
         hint = "write `engine: vllm` or `engine: tensorrt-llm`, or render for the target `shell`"
-        raise ValueRefusedError(
-            "Triton runs vLLM and TensorRT-LLM, and nothing here is served by either", hint=hint
-        )
+        raise ValueRefusedError("Triton runs vLLM and TensorRT-LLM, and the plan has neither", hint=hint)
     others = [f"{pool.name}: Triton has no backend of {engine_name(pool)}" for pool in given.pools]
     left = [line for pool, line in zip(given.pools, others, strict=True) if pool not in served]
     left += [f"the run {run.run.name}: Triton serves; render it for another target" for run in given.runs]
