@@ -128,6 +128,8 @@ CODE_OF_THEIRS = {
     "a tag of another name": "%TAG !e! !func\n---\ntask: a\ndoc_to_text: !e!tion utils.text",
     "an object of Python": "doc_to_text: !!python/object/apply:os.system [echo]",
     "a definition beside it": "include: _template",
+    "a template of another file": "use_prompt: /elsewhere/x.yaml:p",
+    "one that stands in itself": "metadata: &m {again: *m, trust_remote_code: true}",
     "a program that reads": "dataset_path: ./reader.py",
     "a program that scores": "metric_list: [{metric: ./score.py}]",
     "one that is trusted, deep inside": "task: [{task: b, dataset_kwargs: {trust_remote_code: true}}]",

@@ -141,6 +141,14 @@ def test_software_of_ones_own_is_said_to_name_no_model(file: str, names: Names) 
     assert "nothing in it says a model" in said.message and "measured" in said.hint
 
 
+def test_aliases_that_name_themselves_or_multiply_end(names: Names, tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    many = "".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, 12))
+    for text in ("services: &x {command: [sh], again: *x}\n", f"a0: &a0 {{command: [sh]}}\n{many}"):
+        file.write_text(text, "utf-8")
+        refused(file, names)
+
+
 @given(text=st.text(max_size=80), suffix=st.sampled_from([".yaml", ".sbatch", ".toml", ".json"]))
 def test_whatever_it_holds_is_read_or_refused(text: str, suffix: str) -> None:
     path = Path("absent", f"file{suffix}")

@@ -88,8 +88,12 @@ def _containers(text: str) -> Iterator[Mapping[str, Any]]:
     except (YAMLError, ValueError, RecursionError):
         return
     left: list[Any] = documents
+    seen: set[int] = set()  # an alias may name what it stands in
     while left:
         node = left.pop(0)
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
         if isinstance(node, dict):
             if "command" in node or "args" in node:
                 yield node

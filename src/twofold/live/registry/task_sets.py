@@ -21,7 +21,8 @@ QUESTIONS_MOST, QUESTIONS_LEAST = 100, 20
 HARNESS = "lm_eval"
 METRICS = ("acc_norm", "acc", "exact_match")  # of the harness, the first that a task has
 READERS = ("json", "csv", "parquet", "text")  # of data; any other name may be a program
-CODE = ("include", "hf_evaluate", "trust_remote_code")  # fields of a task by which others' programs are run
+# Fields of a task by which other files, or programs of others, are read.
+CODE = ("include", "use_prompt", "hf_evaluate", "trust_remote_code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +172,15 @@ def _check_definition(path: Path) -> None:
 
 
 def _fields(data: Any) -> Iterator[tuple[str, Any]]:
-    """Every field of a definition, of what is nested in it too."""
-    if isinstance(data, dict):
-        for name, value in data.items():
-            yield str(name), value
-            yield from _fields(value)
-    elif isinstance(data, list):
-        for each in data:
-            yield from _fields(each)
+    """Every field of a definition, of what is nested in it too, once: an alias may name what it stands in."""
+    left, seen = [data], set[int]()
+    while left:
+        node = left.pop()
+        if isinstance(node, dict | list) and id(node) not in seen:
+            seen.add(id(node))
+            if isinstance(node, dict):
+                yield from ((str(name), value) for name, value in node.items())
+            left += node.values() if isinstance(node, dict) else node
 
 
 def _one_of(names: Sequence[str]) -> str:
