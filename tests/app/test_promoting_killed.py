@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,12 @@ pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`
 from tests.app.test_promoting import GATE, Beside, beside, still
 from twofold.app import promoting
 from twofold.core.data import to_json
-from twofold.core.errors import RunError
+from twofold.core.errors import RunError, ValueRefusedError
 from twofold.live.control import moving, recording, trials
 from twofold.live.control.status import service_status
 from twofold.live.control.store import OFFERED, Store
-from twofold.live.registry.registry import Registry
+from twofold.live.registry.registry import Registry, ReleaseRefusedError
+from twofold.live.registry.stores import TablesError
 
 __all__ = ["beside", "still"]  # fixtures
 DYING = """
@@ -219,3 +221,81 @@ def test_what_somebody_else_moved_meanwhile_is_not_put_back(
     with pytest.raises(promoting.BusyError, match="moved again meanwhile"):
         promoting.promote_version("chat:3", still.registry, "ann", "", "serving", "", 1)
     assert is_one(still) and still.opened().find("chat@serving").text == "chat:2"
+
+
+def test_a_move_whose_registry_fails_after_it_is_a_move(
+    still: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the answer to a commit is lost: the alias means it, so the service follows."""
+    monkeypatch.setattr(trials, "until_all_run", lambda *_: None)
+    still.pushed(3)
+    real = Registry.promote
+
+    def lost(opened: Registry, *words: Any) -> None:
+        real(opened, *words)
+        raise TablesError("the server closed the connection")
+
+    monkeypatch.setattr(Registry, "promote", lost)
+    with pytest.raises(TablesError):
+        promoting.promote_version("chat:3", still.registry, "ann", "", "serving", "", 1)
+    assert is_one(still) and not moving_left(still)
+    assert still.opened().find("chat@serving").text == "chat:3"
+
+    def refused(*_: object) -> None:
+        raise TablesError("nobody listens there")
+
+    monkeypatch.setattr(Registry, "promote", refused)
+    with pytest.raises(TablesError):
+        promoting.promote_version(still.pushed(4), still.registry, "ann", "", "serving", "", 1)
+    assert is_one(still) and still.opened().find("chat@serving").text == "chat:3"
+
+
+def test_an_undo_that_is_killed_is_done_where_the_alias_meant_nothing_before(
+    still: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still.pushed(3)
+    opened, served = still.opened(), said(still)[1]
+    opened.tables.clear("chat", "serving", "ann", "nothing serves by it")
+    real = moving._follow
+
+    class KilledError(BaseException):
+        """Nothing of ours catches it."""
+
+    def comes_not(*_: object) -> None:
+        def killed(*_: object) -> None:
+            raise KilledError
+
+        monkeypatch.setattr(moving, "_follow", killed)
+        raise RunError("the service was not whole again")
+
+    monkeypatch.setattr(trials, "until_all_run", comes_not)
+    with pytest.raises(KilledError):
+        promoting.promote_version("chat:3", still.registry, "ann", "", "serving", "", 1)
+    assert "serving" not in opened.tables.aliases("chat") and said(still)[1] != served
+    monkeypatch.setattr(moving, "_follow", real)
+    assert asyncio.run(recording.settle_left(still.state, trials.wanted_service(still.state)))
+    assert said(still)[:2] == ("", served) and not moving_left(still)
+
+
+def test_an_intent_of_another_build_is_forgotten_and_said_so(still: Beside) -> None:
+    store = Store(still.state)
+    for text in ("{", '{"alias": "serving"}', "7"):
+        store.keep(moving.MOVING, text)
+        assert asyncio.run(recording.settle_left(still.state, trials.wanted_service(still.state)))
+        assert not store.kept(moving.MOVING)
+        assert "cannot be read, and is forgotten" in store.happened(1)[0].what
+    store.close()
+
+
+def test_the_key_that_the_spec_names_is_not_replaced_by_who_promotes(still: Beside, tmp_path: Path) -> None:
+    store = Store(still.state)
+    limits = promoting.replace(still.settings.limits, signed_by=str(tmp_path / "ours.pub"))
+    store.keep("service", to_json(promoting.replace(still.settings, limits=limits)))
+    store.close()
+    words = (still.pushed(3), still.registry, "ann", "", "serving", "", 1)
+    with pytest.raises(ValueRefusedError, match=r"asks for a signature of `.*ours\.pub`, not of"):
+        promoting.promote_version(*words, tmp_path / "theirs.pub")
+    with pytest.raises(ReleaseRefusedError) as caught:
+        promoting.promote_version(*words, tmp_path / "ours.pub")
+    assert "not signed by" in str(caught.value.lines)
+    assert is_one(still)

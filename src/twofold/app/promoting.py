@@ -23,7 +23,7 @@ from twofold.app.releasing import (
     questions_for,
     taken,
 )
-from twofold.core.errors import BusyError, RunError
+from twofold.core.errors import BusyError, RunError, ValueRefusedError
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.control import moving, trials
 from twofold.live.control.service import ServiceSettings
@@ -98,6 +98,9 @@ def promote_version(
     if loss_rise:
         limits = replace(limits, loss_rise_fraction=parse_quantity(loss_rise, Dimension.FRACTION))
     if public_key is not None:
+        if limits.signed_by and Path(limits.signed_by).resolve() != public_key.resolve():
+            what = f"the service's spec asks for a signature of `{limits.signed_by}`, not of `{public_key}`"
+            raise ValueRefusedError(what, hint="leave out `--public-key`, or change `signed_by` in the spec")
         limits = replace(limits, signed_by=str(public_key))
     if state is None or service is None:
         if service is not None and not _is_measured(opened, version.text, service):
@@ -245,16 +248,17 @@ def _brought(
     began_s, name = time.monotonic(), text.partition(":")[0]
     release = taken(state, opened, text)
     engine = engine_with(service.engine, release, state, opened.folder)
-    meant, ran = opened.tables.aliases(name).get(SERVING), trials.serving_version(state)
-    engine_before = trials.wanted_engine(state)
     there = moving.Intent(SERVING, release.folder.name, engine, is_tried=False)
     with _as_one(opened, name, state, there):
+        meant, ran = opened.tables.aliases(name).get(SERVING), trials.serving_version(state)
+        engine_before = trials.wanted_engine(state)
         moved = move()
     try:
         trials.until_all_run(state, release.folder.name)
     except RunError as error:
         why = f"{text} did not come: {error.message}"
-        back = moving.Intent(SERVING, ran, engine_before, is_tried=False)
+        means = _folder_name(opened.find(f"{name}:{meant}").digest) if meant else ""
+        back = moving.Intent(SERVING, ran, engine_before, is_tried=False, means=means)
         with _as_one(opened, name, state, back):
             _undo(opened, moved, meant, why)
         raise RunError(f"{why}; what served before serves on", hint=error.hint) from error
@@ -278,8 +282,12 @@ def _undo(opened: Registry, moved: AliasMove, meant: int | None, why: str) -> No
 def _as_one(opened: Registry, name: str, state: Path, intent: moving.Intent) -> Iterator[None]:
     """The alias moves in the block, then the service, and nobody else meanwhile."""
     with moving.alone(state) as store:
-        moving.settle(store, lambda alias: opened.meant(name, alias))
-        with moving.both(store, intent):
+
+        def meant(alias: str) -> str:
+            return opened.meant(name, alias)
+
+        moving.settle(store, meant)
+        with moving.both(store, intent, meant):
             yield
 
 

@@ -10,11 +10,11 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from twofold.core.data import from_data, to_json
+from twofold.core.data import DataError, from_data, to_json
 from twofold.core.errors import TwofoldError
 from twofold.live import processes
 from twofold.live.control import trials
@@ -35,6 +35,7 @@ class Intent:
     engine: EngineSettings  # that runs it
     is_tried: bool  # the gate is to try it; else every replica is to run it
     questions: str = ""  # the file that it is judged by on the side
+    means: str | None = None  # what the alias is to mean, where that is not the version; "" nothing
 
 
 @contextmanager
@@ -57,21 +58,34 @@ def alone(state: Path, *, wait: bool = True) -> Iterator[Store]:
 
 
 @contextmanager
-def both(store: Store, intent: Intent) -> Iterator[None]:
-    """The alias moves in the block, inside of `alone`, then the service; what refuses that leaves both."""
+def both(store: Store, intent: Intent, meant: Callable[[str], str]) -> Iterator[None]:
+    """The alias moves in the block, inside of `alone`, then the service; what refuses that leaves both.
+
+    A registry that fails may have moved it all the same: it is asked, now or by whoever looks next.
+    """
     store.keep(MOVING, to_json(intent))
     try:
         yield
     except TwofoldError:
-        store.keep(MOVING, "")
+        with suppress(TwofoldError):
+            settle(store, meant)
         raise
     _follow(store, intent)
 
 
 def left_over(store: Store) -> Intent | None:
-    """What somebody was about to move who was killed; read inside of `alone`, else it may be under way."""
+    """What somebody was about to move who was killed; read inside of `alone`, else it may be under way.
+
+    One that another build wrote and this one cannot read is forgotten, and said so.
+    """
     text = store.kept(MOVING)
-    return from_data(Intent, json.loads(text)) if text else None
+    try:
+        return from_data(Intent, json.loads(text)) if text else None
+    except (DataError, ValueError) as error:
+        with store.whole():
+            store.note("controller", f"what was about to move cannot be read, and is forgotten: {error}")
+            store.keep(MOVING, "")
+        return None
 
 
 def settle(store: Store, meant: Callable[[str], str]) -> None:
@@ -80,11 +94,12 @@ def settle(store: Store, meant: Callable[[str], str]) -> None:
     intent = left_over(store)
     if intent is None:
         return
-    if meant(intent.alias).replace(":", "-") != intent.version:  # somebody was killed before it moved
+    wanted = intent.version if intent.means is None else intent.means
+    if meant(intent.alias).replace(":", "-") != wanted:  # somebody was killed before it moved
         store.keep(MOVING, "")
         return
     with store.whole():
-        means = f"`{intent.alias}` means {short(intent.version)}"
+        means = f"`{intent.alias}` means {short(wanted) or 'nothing'}"
         store.note("controller", f"{means}, of which nobody told the service: it follows now")
         _follow(store, intent)
 

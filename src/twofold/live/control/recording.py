@@ -22,6 +22,7 @@ RECORDER = "twofold.live.registry.decided"
 TELLER = "twofold.live.registry.meant"
 LOOK_S = 0.5  # between looks for what is to be told
 AGAIN_S = 30.0  # after which a registry that could not take it is told again
+LIMIT_S = 60.0  # of a program: while it is asked what an alias means, nobody else moves anything
 REFUSED = 2  # what it ends with where telling it again would change nothing
 
 
@@ -85,6 +86,14 @@ async def _asked(command: Sequence[str]) -> tuple[int, str, str]:
     program = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )
-    said, complained = await program.communicate()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            said, complained = await program.communicate()
+    except TimeoutError:
+        said, complained = b"", f"it took more than {LIMIT_S:.0f} s".encode()
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.communicate()
     lines = complained.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
     return program.returncode or 0, said.decode("utf-8", "replace"), lines[-1]
