@@ -128,6 +128,8 @@ CODE_OF_THEIRS = {
     "a tag of another name": "%TAG !e! !func\n---\ntask: a\ndoc_to_text: !e!tion utils.text",
     "an object of Python": "doc_to_text: !!python/object/apply:os.system [echo]",
     "a definition beside it": "include: _template",
+    "data of elsewhere": "dataset_kwargs: {data_files: {test: [/elsewhere/rows.jsonl]}}",
+    "data by a URL": "dataset_kwargs: {data_files: https://example.com/rows.jsonl}",
     "a template of another file": "use_prompt: /elsewhere/x.yaml:p",
     "one that stands in itself": "metadata: &m {again: *m, trust_remote_code: true}",
     "a program that reads": "dataset_path: ./reader.py",
@@ -141,7 +143,7 @@ CODE_OF_THEIRS = {
 def test_a_task_that_would_run_a_program_is_refused(trained, tmp_path: Path, way: str) -> None:
     told = CODE_OF_THEIRS[way]
     (tmp_path / "a.yaml").write_text(told if told.startswith("%") else f"task: a\n{told}\n")
-    with pytest.raises(ValueError, match=r"`a\.yaml` (is no plain YAML|says|reads data by|scores by)"):
+    with pytest.raises(ValueError, match=r"`a\.yaml` (is no plain YAML|says|reads data|scores by)"):
         scores((str(tmp_path),), [], "s", *trained)
 
 

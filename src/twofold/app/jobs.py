@@ -162,6 +162,8 @@ def _of_model(command: tuple[str, ...], wanted: Wanted) -> tuple[tuple[str, ...]
         raise UsageError(
             what, hint="leave out the command and `--ranks`; `--slots 2` gives it the cores of two"
         )
+    if wanted.saves:
+        raise UsageError(f"`--kind {wanted.kind}` writes no checkpoint", hint="leave out `--saves`")
     found = command_of(wanted.kind, wanted.model)
     return found, replace(wanted, name=wanted.name or wanted.kind)
 

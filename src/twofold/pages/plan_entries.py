@@ -15,7 +15,8 @@ from twofold.report.money import number_text
 ASKED, JOINT = "confidence.asked_fraction", "confidence.joint_probability"
 RISKS, OTHERS, KNOWN = "lists.could_break", "lists.else", "lists.known"
 HOLDS = "holds_probability"
-CHEAPEST = "the cheapest that was tried and keeps every goal; a simpler one may cost supply.simplicity more"
+PRICED = "the cheapest tried of what the spec allows that keeps every goal; one that is simpler may cost more"
+UNPRICED = "of what the spec allows and was tried, one that keeps every goal; nobody prices it"
 
 
 def place_of(half: TrainingPlan | ServicePlan) -> str:
@@ -109,12 +110,19 @@ def _of_goals(plan: Plan) -> Iterator[Derivation]:
     yield Derivation(JOINT, said, tuple(inputs))
 
 
+def _chosen(half: TrainingPlan | ServicePlan) -> str:
+    cost = half.cost_usd if isinstance(half, TrainingPlan) else half.cost_usd_per_year
+    return UNPRICED if cost is None else PRICED
+
+
 def _of_machine(half: TrainingPlan | ServicePlan, figures: Iterable[Input]) -> Iterator[Derivation]:
     """Which machines, how they are used, and what one of them can hold."""
     at, machine = place_of(half), half.machine
     count = f"{machine.accelerator_count:,} × {machine.accelerator} on {machine.node_count:,} nodes"
     tried = Input("tried", f"{half.tried:,} candidates", "", "", "by the search of this plan")
-    yield Derivation(f"{at}.machine", CHEAPEST, (Input("taken", count, "", "", "chosen"), tried, *figures))
+    yield Derivation(
+        f"{at}.machine", _chosen(half), (Input("taken", count, "", "", "chosen"), tried, *figures)
+    )
     row = f"accelerators.csv {machine.accelerator} memory_bytes"
     held = Input("memory", format_memory(half.memory_capacity_bytes), "", "v", row)
     yield Derivation(f"{at}.memory_capacity_bytes", "what one accelerator has", (held,))
@@ -158,15 +166,13 @@ def _of_service(service: ServicePlan) -> Iterator[Derivation]:
     memory = tuple(_figure("memory", service.memory_bytes, f"{at}.memory_bytes"))
     yield from _of_machine(service, cost)
     spares = Input("spares", str(service.spare_count), f"{at}.spare_count", "", "")
-    serve = [
-        Input(f"for {one.name}", str(one.replica_count), f"{at}.classes.{one.name}.holds_until_per_s", "", "")
-        for one in service.classes
-    ]
-    yield Derivation(f"{at}.replica_count", "those that serve, and spares", (*serve, spares))
+    count = str(service.replica_count - service.spare_count)
+    serve = Input("that serve", count, "", "", "so many that every class keeps its goals at its peak")
+    yield Derivation(f"{at}.replica_count", "those that serve, and spares", (serve, spares))
     why = Input("survives", service.spare_reason, "", "", f"spec {at}.availability, zones")
     yield Derivation(f"{at}.spare_count", "so many more that it is as available as the spec asks", (why,))
     chosen = Input("taken", service.replica.text, "", "", "chosen")
-    yield Derivation(f"{at}.replica", CHEAPEST, (chosen, *memory, *cost))
+    yield Derivation(f"{at}.replica", _chosen(service), (chosen, *memory, *cost))
     for one in service.classes:
         for slo in one.slos:
             yield from _of_goal(f"{at}.classes.{one.name}", one, slo)

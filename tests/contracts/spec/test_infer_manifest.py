@@ -141,6 +141,18 @@ def test_software_of_ones_own_is_said_to_name_no_model(file: str, names: Names) 
     assert "nothing in it says a model" in said.message and "measured" in said.hint
 
 
+def test_a_prompt_that_names_a_script_and_a_neighbour_that_is_no_text_are_none_of_it(
+    names: Names, tmp_path: Path
+) -> None:
+    row = {"arrival_s": 0.0, "input_tokens": 10, "output_tokens": 5, "prompt": "run install.sh please"}
+    log = tmp_path / "requests.json"
+    log.write_text("".join(f"{json.dumps(row | {'arrival_s': float(at)})}\n" for at in range(4)), "utf-8")
+    (tmp_path / "other.sh").write_bytes(b"\xff\xfe")
+    lines = tmp_path / "requests.jsonl"
+    lines.write_bytes(log.read_bytes())
+    assert read(log, names) == read(lines, names)
+
+
 def test_aliases_that_name_themselves_or_multiply_end(names: Names, tmp_path: Path) -> None:
     file = tmp_path / "compose.yaml"
     many = "".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, 12))

@@ -7,6 +7,7 @@ files and manifests of Kubernetes hold an engine's line as words of a container.
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ def launched(path: Path, text: str) -> tuple[str, Path] | None:
 
     Raises InferenceSourceError where several are started, or one that is not there.
     """
-    if path.suffix not in STARTERS:
-        return None
+    if path.suffix not in STARTERS or (path.suffix == ".json" and not text.startswith("{\n")):
+        return None  # JSON on a line is a request
     if path.suffix in (".yaml", ".yml") and (line := _line_of(path, text)):
         return line, path
     code = re.sub(r"(?:^|\s)#.*$", "", text, flags=re.M)
@@ -42,7 +43,7 @@ def launched(path: Path, text: str) -> tuple[str, Path] | None:
         return None  # read as it is
     if re.search(r"^kind: Kustomization$", code, re.M):
         return None  # of all pools and runs
-    named = dict.fromkeys(_SCRIPT.findall(code)) or _readers_of(path)
+    named = dict.fromkeys(_SCRIPT.findall(code) if path.suffix != ".json" else ()) or _readers_of(path)
     if len(named) > 1:
         what = f"`{path.name}` starts {len(named)} scripts: {', '.join(list(named)[:4])}"
         raise errors.InferenceSourceError(what, place=Place(str(path), 1, 1), hint="give one of them")
@@ -60,8 +61,12 @@ def launched(path: Path, text: str) -> tuple[str, Path] | None:
 
 def _readers_of(path: Path) -> dict[str, None]:
     """Scripts beside a file that name it."""
-    beside = sorted(path.parent.glob("*.sh"))
-    return {each.name: None for each in beside if re.search(rf"/{re.escape(path.name)}\b", read_text(each))}
+    found = dict[str, None]()
+    for each in sorted(path.parent.glob("*.sh")):
+        with suppress(errors.TwofoldError):  # one that cannot be read is not about it
+            if re.search(rf"/{re.escape(path.name)}\b", read_text(each)):
+                found[each.name] = None
+    return found
 
 
 def _line_of(path: Path, text: str) -> str:

@@ -21,6 +21,7 @@ QUESTIONS_MOST, QUESTIONS_LEAST = 100, 20
 HARNESS = "lm_eval"
 METRICS = ("acc_norm", "acc", "exact_match")  # of the harness, the first that a task has
 READERS = ("json", "csv", "parquet", "text")  # of data; any other name may be a program
+FILES = ("data_files", "data_dir")
 # Fields of a task by which other files, or programs of others, are read.
 CODE = ("include", "use_prompt", "hf_evaluate", "trust_remote_code")
 
@@ -118,7 +119,7 @@ def _harness_scores(folder: Path, model: Any, tokenizer: Any) -> list[dict[str, 
     if not definitions:
         raise ValueError(f"`{folder}` holds no task: write `{OWN}`, or a folder of definitions (.yaml)")
     for path in definitions:
-        _check_definition(path)
+        _check_definition(path, folder)
     if tokenizer.eos_token is None:
         raise ValueError(f"{HARNESS} asks no model whose tokenizer has no end of a text")
     from lm_eval import simple_evaluate, utils
@@ -153,7 +154,7 @@ def _sandboxed(templates: Any) -> Any:
     return sandbox
 
 
-def _check_definition(path: Path) -> None:
+def _check_definition(path: Path, folder: Path) -> None:
     """Raise ValueError for a definition that is more than data: the harness would run whatever it names."""
     import yaml  # as the harness reads it
 
@@ -163,6 +164,8 @@ def _check_definition(path: Path) -> None:
         why = " ".join(str(error).split())
         raise ValueError(f"`{path.name}` is no plain YAML; write the task as data: {why}") from error
     for name, value in _fields(told):
+        if name in FILES and not all(_is_below(each, folder) for each in _leaves(value)):
+            raise ValueError(f"`{path.name}` reads data of elsewhere: put it into `{folder}`")
         if name in CODE:
             raise ValueError(f"`{path.name}` says `{name}`: write all of the task into it, as data")
         if name == "dataset_path" and value not in READERS:
@@ -172,15 +175,28 @@ def _check_definition(path: Path) -> None:
 
 
 def _fields(data: Any) -> Iterator[tuple[str, Any]]:
-    """Every field of a definition, of what is nested in it too, once: an alias may name what it stands in."""
+    """Every field of a definition and item of a list (named ""), of what is nested in it too, once: an alias
+    may name what it stands in."""
     left, seen = [data], set[int]()
     while left:
         node = left.pop()
         if isinstance(node, dict | list) and id(node) not in seen:
             seen.add(id(node))
-            if isinstance(node, dict):
-                yield from ((str(name), value) for name, value in node.items())
-            left += node.values() if isinstance(node, dict) else node
+            held = node.items() if isinstance(node, dict) else (("", each) for each in node)
+            for name, value in held:
+                yield str(name), value
+                left.append(value)
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    """A value, or those that it holds."""
+    held = [data, *(value for _, value in _fields(data))]
+    return (each for each in held if not isinstance(each, dict | list))
+
+
+def _is_below(value: Any, folder: Path) -> bool:
+    """Whether a file lies in the folder, whose digest is the set's."""
+    return isinstance(value, str) and Path(value).resolve().is_relative_to(folder.resolve())
 
 
 def _one_of(names: Sequence[str]) -> str:

@@ -99,7 +99,8 @@ def _check(folder: Path, entries: tuple[FileEntry, ...], key: bytes) -> None:
     try:
         check_seal(key, TRAINED, _told(folder, folder.name, entries), seal)
     except AlteredError as error:
-        what = f"`{folder}` is not sealed by our key: it comes from elsewhere, or somebody changed it"
+        what = f"`{folder}` is not sealed by our key for this run"
+        what += ": it is of elsewhere, of another run or build, or somebody changed it"
         raise UnsealedError(what, hint=ELSE) from error
 
 
