@@ -5,6 +5,7 @@ its model's folder says.
 
 import json
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -107,3 +108,23 @@ def test_the_rules_of_a_service_that_does_not_run_hold_and_what_was_not_measured
     store.close()
     assert promoted(promising, promising.pushed(4)) == 3
     assert json.dumps(promising.log()[-1]).count("not signed by") == 1
+
+
+def test_two_who_measure_wait_for_each_other(promising: Beside) -> None:
+    """Else each ends the other's engine, and memory is that of both."""
+    first = threading.Event()
+    order: list[str] = []
+
+    def second() -> None:
+        assert first.wait(60.0)
+        with trials.measuring(promising.state):
+            order.append("second")
+
+    waiting = threading.Thread(target=second, daemon=True)
+    waiting.start()
+    with trials.engine_alone(promising.state, promising.settings.engine):
+        first.set()
+        assert trials.alone_memory_bytes(promising.state) > 0.0
+        order.append("first")
+    waiting.join(60.0)
+    assert order == ["first", "second"]

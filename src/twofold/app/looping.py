@@ -201,7 +201,8 @@ def _brought_up(
         # Now, not after minutes; what serves already is left alone.
         need_gateway_port(port, state, reach.host)
         with stopping(state):
-            stop_all(state, "train-")  # of an `up` that was killed: it would disturb the measuring
+            with trials.measuring(state):  # a `registry promote` ends what it measures by
+                stop_all(state, "train-")  # of an `up` that was killed: it would disturb the measuring
             if not running(state):
                 import psutil
 

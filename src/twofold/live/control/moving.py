@@ -1,4 +1,5 @@
-"""An alias of the registry and the service that follows it move as one, whoever is killed in between.
+"""An alias of the registry and the service that follows it move as one by `registry promote` and `rollback`,
+whoever is killed in between; an `up` that is killed is gone on with by the next one.
 
 Two files cannot be written at once. So what is about to move stands in the store first; then the alias moves;
 then the service is told, and the store forgets in the same breath what was about to move. Whoever finds it

@@ -6,6 +6,7 @@ drained and ended. A call that is killed leaves a row that the next `up` retires
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -241,6 +242,18 @@ def want_beliefs(state: Path, seen: ServiceSettings, told: ServiceSettings) -> b
 
 
 @contextmanager
+def measuring(state: Path) -> Iterator[None]:
+    """Wait until nobody else measures an engine beside the service, and let nobody else begin meanwhile."""
+    processes.make_private(state / "controller")
+    lock = os.open(state / "controller" / "measuring.lock", os.O_RDONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
 def engine_alone(state: Path, engine: EngineSettings) -> Iterator[tuple[str, str]]:
     """An engine beside the service that no gateway knows, until the end of the block: as `address_of`.
 
@@ -249,13 +262,15 @@ def engine_alone(state: Path, engine: EngineSettings) -> Iterator[tuple[str, str
     port = processes.free_port()
     command = [*engine_command(engine), engine_of(engine.kind).port_option, str(port)]
     base = f"http://127.0.0.1:{port}"
-    try:
-        processes.start(command, ALONE, state, port=port, environment=engine_environment(engine))
-        if said := asyncio.run(_until_it_answers(base, engine)):
-            raise RunError(f"the release does not start: {said}", hint=f"see {state / 'logs'}/{ALONE}.log")
-        yield base, engine_model(engine)
-    finally:
-        processes.stop_all(state, ALONE, at_once=True)
+    with measuring(state):
+        try:
+            processes.start(command, ALONE, state, port=port, environment=engine_environment(engine))
+            if said := asyncio.run(_until_it_answers(base, engine)):
+                where = f"see {state / 'logs'}/{ALONE}.log"
+                raise RunError(f"the release does not start: {said}", hint=where)
+            yield base, engine_model(engine)
+        finally:
+            processes.stop_all(state, ALONE, at_once=True)
 
 
 async def _until_it_answers(base: str, engine: EngineSettings) -> str:
