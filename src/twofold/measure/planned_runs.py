@@ -25,9 +25,9 @@ from twofold.perf.known import load_known
 from twofold.training.stack import Stack
 
 STEP = "step_time_s"
-# A format whose rate the device does not state may have units of its own, or be made of another one's by the
-# host: a processor without fp16 took 14.6 times as long by it, after which ten was written here for two.
-FASTER_LOG, SLOWER_LOG = np.log(2.0), np.log(10.0)
+# A format whose rate the device does not state may have units of its own, or be made of another one's. Said
+# before any such run was seen: fp16 took a processor without units for it 14.6 times as long, and is outside.
+UNSTATED_LOG = np.log(2.0)
 
 
 def planned_steps(
@@ -77,10 +77,10 @@ def planned_step_s(
 
     eager_s = step_s(stack)
     least_s = step_s(_all_fused(stack)) if compute == "compiled" else eager_s
-    below = above = fitted.half_range(STEP)
+    apart = fitted.half_range(STEP)
     if group.machine.precision not in cluster.device.native_formats:
-        below, above = float(np.hypot(below, FASTER_LOG)), float(np.hypot(above, SLOWER_LOG))
-    low_s, high_s = least_s * np.exp(-below), eager_s * np.exp(above)
+        apart = float(np.hypot(apart, UNSTATED_LOG))
+    low_s, high_s = least_s * np.exp(-apart), eager_s * np.exp(apart)
     return Estimate(float(np.sqrt(least_s * eager_s)), float(low_s), float(high_s), "s")
 
 
