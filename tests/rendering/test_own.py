@@ -75,7 +75,7 @@ def test_every_object_has_the_fields_of_its_kind(plan: Plan) -> None:
     assert [each for item in found for each in complaints(item)] == []
     (file,) = [documents(text)[0] for text in texts(plan, "compose").values()]
     assert compose_complaints(file) == []
-    assert file["services"]["ads-rank-1"]["image"].startswith("${IMAGE:?set it to the image")
+    assert file["services"]["ads-rank-1"]["image"].startswith("${IMAGE_RANK:?set it to the image")
 
 
 def test_the_route_leads_to_the_pods_of_the_image_that_is_asked_for(plan: Plan) -> None:

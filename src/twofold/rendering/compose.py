@@ -4,6 +4,7 @@ Source  the Compose specification: `deploy.resources.reservations.devices`, `hea
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from math import ceil
 
@@ -134,9 +135,11 @@ def _devices(accelerator: str, given: Given, numbers: Sequence[Said], environmen
 
 
 def _image(pool: ServedPool, given: Given) -> str:
-    """What the engine's makers publish; another one, or a digest, is set by the variable IMAGE."""
+    """What the engine's makers publish; another one, or a digest, is set by the variable IMAGE, and the image
+    of a server of the user's own by one of its own."""
     if pool.is_own:
-        return f"${{IMAGE:?{ASKED_IMAGE}}}"
+        own = re.sub(r"\W", "_", pool.pool.name).upper()
+        return f"${{IMAGE_{own}:?{ASKED_IMAGE}}}"
     vendor = image_vendor(pool.service.machine.accelerator, given.devices)
     return f"${{IMAGE:-{runtime_of(pool).image(vendor)}}}"
 

@@ -87,9 +87,8 @@ class Registry:
         self._key = key_of(named.with_name(f"{named.name}.key"), make=is_new)
         self.tables = Tables(open_store(folder, tables), self._key)
         self.attachments = Attachments(folder, self.tables)
-        self._signed: dict[
-            tuple[str, str, int], bool
-        ] = {}  # by model, key, and how many signatures there were
+        # By model, key, and how many signatures there were.
+        self._signed: dict[tuple[str, str, int], bool] = {}
         if is_new and tables:
             self.tables.check_log()  # which may be another registry's
             keep_address(folder, tables)
