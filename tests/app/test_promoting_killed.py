@@ -1,4 +1,5 @@
-"""Kill -9 at every statement of a promotion and of a roll-back: the registry and the service say the same.
+"""Kill -9 at every statement of a promotion and of a roll-back: the registry and the service say the same
+(INV-40).
 
 The commands are real ones in processes that end themselves by SIGKILL before the n-th question to either
 file; what is there then is settled by what the controller does, and by the next command.

@@ -117,7 +117,7 @@ def test_planted_checkpoints_do_not_drive_out_our_own(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_run_is_not_ours_here(tmp_path: Path) -> None:
-    """Of the same key and step: it would go on from what something else learnt."""
+    """Of the same key and step: it would go on from what something else learnt (INV-41)."""
     one, other, renamed = (tmp_path / name for name in ("one", "other", "renamed"))
     for run, seed in ((one, 1), (other, 2), (renamed, 1)):
         run.mkdir()
