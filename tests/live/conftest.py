@@ -53,7 +53,9 @@ class StubEngine:
         if self._server:
             self._server.close()
             self._server = None
-        for _ in range(3):  # what the system had accepted is made a connection in the next turns of the loop
+        # What the system had accepted is made a connection in one of the next turns of the loop; where its
+        # task has not begun, nobody else closes it.
+        for _ in range(10):
             for writer in list(self._writers):
                 writer.transport.abort()
             await asyncio.sleep(0)
