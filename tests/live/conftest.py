@@ -50,15 +50,17 @@ class StubEngine:
 
     async def kill(self) -> None:
         """As kill -9 does: nobody listens, and every connection is reset."""
-        if self._server:
-            self._server.close()
-            self._server = None
-        # What the system had accepted is made a connection in one of the next turns of the loop; where its
-        # task has not begun, nobody else closes it.
-        for _ in range(10):
+        server, self._server = self._server, None
+        for listening in server.sockets if server else ():
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        # What was accepted is made a connection in one of the next turns of the loop: Python 3.11 loses it if
+        # the server is closed before that, and where its task has not begun, nobody else closes it.
+        for _ in range(5):
             for writer in list(self._writers):
                 writer.transport.abort()
             await asyncio.sleep(0)
+        if server:
+            server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -213,9 +213,8 @@ def test_an_unsigned_promotion_is_refused_by_its_rule_and_logged(
             registry.sign("chat", signer, "eve")
         assert main([*asked, "--public-key", str(public)]) == 3
         said = capsys.readouterr().err
-        assert f"signature not signed by {public}; passes: `registry sign` by who has that key" in " ".join(
-            said.split()
-        )
+        wanted = f"signature not signed by {public}; passes: `registry sign` by who has that key"
+        assert "".join(wanted.split()) in "".join(said.split())  # a long path is broken where it may be
         line = json.loads(registry.tables.log()[-1])
         assert (line["what"], list(line["rules"])) == ("refused promotion to serving", ["signature"])
         assert registry.tables.aliases("chat") == {}

@@ -98,7 +98,7 @@ def test_burnt_cores_say_that_this_machine_is_busy(tmp_path: Path) -> None:
     burners = [
         # A session each: Linux shares a core between sessions first, and ours has one of its own.
         subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
-        for _ in range(2 * len(os.sched_getaffinity(0)))
+        for _ in range(4 * len(os.sched_getaffinity(0)))
     ]
     try:
         record = trained(tmp_path, "starved", corpus_bytes=60_000, steps=200)
