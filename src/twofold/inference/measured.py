@@ -5,6 +5,7 @@ also say when the first output comes, and how far apart the further ones are. Wh
 at a rate were, that curve is what latencies are read off, and the largest rate is what a replica carries.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -15,12 +16,19 @@ from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.rows.measured_rows import ServiceRow
 from twofold.core import record
 from twofold.core.errors import InputError
-from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
+from twofold.inference.bulk_queue import quantiles, taken
+from twofold.inference.latency import Latency
 from twofold.perf.known import spread_factor
 from twofold.perf.types import Floats
 
 POINTS = 200
 READ_AT = ("p50", "p95", "p99")  # what a `Latency` is given
+QUANTILES = (0.50, 0.95, 0.99)
+SAID = {
+    "e2e": "wait for the own batch and its time, of batches",
+    "ttft": "wait for the own batch and its first output, of batches",
+    "tpot": "gap between outputs in the own batch, of batches",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +134,11 @@ class MeasuredService:
     def latency(self, rate_per_s: Floats, metric: str = "e2e") -> Latency | None:
         """Latency of Poisson arrivals at a server that always takes all that waits, up to its largest batch.
 
-        Formula  b = λ·s(b), at least 1; wait: the running batch's residual s/2, plus ρ²/(1−ρ)·s/2 near
-                 saturation. `e2e` is wait + s(b), `ttft` wait + first output(b); `tpot` is the gap at b, for
-                 its upper quantiles at the batch that Poisson arrivals fill then, b + z·√b.
-        Why      While one batch runs the next gathers: the batch settles where arrivals fill it.
+        Formula  `e2e` is the wait for the own batch + what that takes, `ttft` the wait + when its first
+                 output comes, `tpot` the gap in it: quantiles over requests in the long run.
         Shapes   as `rate_per_s`.
         Units    requests/s; seconds.
-        Source   bulk-service queue, mean value; ρ is the rate over the largest batch's.
+        Source   inference.bulk_queue.
         Limits   at the largest batch's rate and beyond infinite; None: the rows do not hold this metric.
         """
         column = {"e2e": self.service_s, "ttft": self.ttft_s, "tpot": self.tpot_s}[metric]
@@ -144,35 +150,22 @@ class MeasuredService:
             p50, p95, p99 = (record.note(f"e2e_{which}", each, said, "rows", "rate") for which, each in found)
             return Latency(p50, p50, p95, p99)
         rate = np.asarray(rate_per_s, float)
-        largest, slowest = self.batch_sizes[-1], self.service_s[-1]
-        busy = rate * slowest / largest
-        over = np.where(busy >= 1.0, np.inf, 0.0)
-        batch = np.ones_like(rate)  # that arrivals fill while one runs: a fixed point
-        for _ in range(POINTS):  # a contraction: λ·s'(b) < 1 below saturation
-            seconds = np.interp(batch, self.batch_sizes, self.service_s)
-            batch = 0.5 * batch + 0.5 * np.clip(rate * seconds, 1.0, largest)
-        if metric == "tpot":
-            at = [
-                np.interp(batch + z * np.sqrt(batch), self.batch_sizes, column)
-                for z in (0.0, NORMAL_P95, NORMAL_P99)
-            ]
-            said = "gap between tokens at the batch that arrivals fill at that quantile"
-            gaps = zip(READ_AT, over + np.maximum.accumulate(at), strict=True)
-            p50, p95, p99 = (record.note(f"tpot_{which}", gap, said, "rows", "rate") for which, gap in gaps)
-            return Latency(p50, p50, p95, p99)
-        seconds = np.interp(batch, self.batch_sizes, self.service_s)
-        occupied = np.minimum(1.0, rate * seconds / batch)
-        near = np.minimum(busy, 1.0 - 1e-9)
-        wait = occupied * seconds / 2.0 + near**2 / (1.0 - near) * slowest / 2.0
-        own = np.interp(batch, self.batch_sizes, column)
-        said = (
-            f"{'first output' if metric == 'ttft' else 'time'} of the batch that arrivals fill + {{}} × wait"
-        )
+        found_s = np.array([self._met(float(each), column, metric) for each in rate.ravel()]).T
+        mean, p50, p95, p99 = (each.reshape(rate.shape) for each in found_s)
+        said = f"quantile over requests of the {SAID[metric]} that arrivals fill at this rate"
         p50, p95, p99 = (
-            record.note(f"{metric}_{which}", over + own + n * wait, said.format(n), "rows", "rate")
-            for which, n in zip(READ_AT, (1, 2, 3), strict=True)
+            record.note(f"{metric}_{which}", each, said, "rows", "rate")
+            for which, each in zip(READ_AT, (p50, p95, p99), strict=True)
         )
-        return Latency(p50, p50, p95, p99)
+        return Latency(mean, p50, p95, p99)
+
+    def _met(self, rate_per_s: float, column: tuple[float, ...], metric: str) -> tuple[float, ...]:
+        """The mean and the quantiles of `READ_AT` that requests at one rate meet."""
+        if rate_per_s >= self.saturation_per_s:
+            return (np.inf,) * (1 + len(READ_AT))
+        met = taken(rate_per_s, self.batch_sizes, self.service_s)
+        late_s = np.interp(met.batch, self.batch_sizes, column) + (met.wait_s if metric != "tpot" else 0.0)
+        return float(met.weight @ late_s), *quantiles(late_s, met.weight, QUANTILES)
 
     def quantile(self, rate_per_s: Floats, goal: str) -> Floats | None:
         """What the rows say of a goal such as `ttft_p95`; None where they cannot say.
@@ -191,17 +184,20 @@ class MeasuredService:
         `goals_s` are seconds by name, `ttft_p95` and its like, each judged on its own metric and quantile.
         Of `success` the rows judge whether first tokens come before the gateway gives up.
         """
-        most = self.saturation_per_s
-        rates = np.linspace(0.0, most, POINTS, endpoint=False)
-        held = np.ones(POINTS, bool)
+        rates = np.linspace(0.0, self.saturation_per_s, POINTS, endpoint=False)
+        held = bisect_left(rates, True, key=lambda rate: not self._holds(rate, goals_s, success))
+        return float(rates[held - 1]) if held else 0.0
+
+    def _holds(self, rate_per_s: float, goals_s: Mapping[str, float], success: SuccessGoal | None) -> bool:
+        """Whether every goal that the rows can judge is met at a rate."""
         for name, goal_s in goals_s.items():
-            value = self.quantile(rates, name)
-            held &= True if value is None else np.asarray(value) <= goal_s
-        first = self.latency(rates, "ttft") or self.latency(rates)
-        if success and first:
-            held &= success.within_s(first.p95_s, first.p99_s) <= success.TIMEOUT_S
-        first_missed = POINTS if held.all() else int(np.argmin(held))
-        return float(rates[first_missed - 1]) if first_missed else 0.0
+            value = self.quantile(rate_per_s, name)
+            if value is not None and float(value) > goal_s:
+                return False
+        first = self.latency(rate_per_s, "ttft") or self.latency(rate_per_s)
+        if success is None or first is None:
+            return True
+        return float(success.within_s(first.p95_s, first.p99_s)) <= success.TIMEOUT_S
 
 
 def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:
