@@ -137,10 +137,29 @@ def test_each_goal_is_judged_on_its_own_quantile(planned: Planned, rows: Path) -
 
 
 def test_a_loose_median_does_not_size_the_fleet_of_a_tail(planned: Planned, rows: Path) -> None:
-    tight = planned(goals(rows, "e2e_p99: 60 ms")).serving[0].replica_count
+    tight = planned(goals(rows, "e2e_p99: 30 ms")).serving[0].replica_count
     mixed = planned(goals(rows, "e2e_p50: 50 ms, e2e_p99: 2 s")).serving[0].replica_count
     smallest = planned(goals(rows, "e2e_p50: 50 ms")).serving[0].replica_count
     assert mixed == smallest < tight
+
+
+def test_a_service_is_as_large_as_its_confidence_asks(planned: Planned, rows: Path) -> None:
+    """Rows differ between runs: who asks to be surer pays for more, and each rung says what it holds."""
+    counts = []
+    for sure in (50, 80, 99):
+        text = goals(rows, "e2e_p99: 30 ms").replace("rate: 100 /s", "rate: 40000 /s")
+        plan = planned(f"{text}confidence: {sure} %\n")
+        (service,) = plan.serving
+        rungs = {rung.confidence: rung for rung in plan.ladder if rung.name == service.name}
+        assert set(rungs) == {0.5, 0.8, 0.95, sure / 100}
+        own = rungs[sure / 100]
+        assert own.probability == service.classes[0].slos[0].holds_probability >= sure / 100
+        assert own.replica_count == service.classes[0].replica_count
+        assert service.cost_usd_per_year and own.usd_per_year == service.cost_usd_per_year.value
+        taken = [rung.replica_count for _, rung in sorted(rungs.items())]
+        assert taken == sorted(taken)
+        counts.append(own.replica_count)
+    assert counts[0] < counts[1] < counts[2]
 
 
 def test_goals_that_the_rows_cannot_judge_say_so(planned: Planned, rows: Path) -> None:

@@ -93,11 +93,13 @@ def test_an_evaluation_that_is_killed_is_done_again(spec: Path, taught: Path) ->
     assert (job.state, job.restarts) == ("finished", 1)
 
 
-def test_a_job_that_fails_says_why_and_fails(spec: Path, taught: Path, tmp_path: Path) -> None:
+def test_a_job_of_what_cannot_be_says_why_and_is_not_tried_again(
+    spec: Path, taught: Path, tmp_path: Path
+) -> None:
     (tmp_path / "empty.txt").write_text("")
     submit_job(spec, wanted=wanted_of(taught, "evaluate", texts=tmp_path / "empty.txt"))
-    (job,) = until(spec, lambda jobs: jobs[0].restarts > 0)
-    assert job.state != "finished"
+    (job,) = until(spec, over)
+    assert (job.state, job.restarts) == ("failed", 0)
     assert "holds less than two tokens" in " ".join(said_by(spec, job.job_id).split())
 
 

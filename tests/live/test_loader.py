@@ -10,7 +10,7 @@ import pytest
 
 from twofold.contracts.results.loop import LoadPoint
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loads.loader import Prompt, _run, bare_endpoint, closed_loop, open_loop
+from twofold.live.loads.loader import Prompt, _run, bare_endpoint, closed_loop, open_loop, prompts_of
 from twofold.live.loads.loads import Load, poisson_arrivals_s, shuffled
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
@@ -30,6 +30,14 @@ def loaded(stub_engines: Any, load: Callable[[str], Told], **behaviour: Any) -> 
             return await asyncio.to_thread(load, f"http://127.0.0.1:{engine.port}"), engine
 
     return asyncio.run(scenario())
+
+
+def test_a_tokenizer_that_knows_too_little_of_a_text_is_refused(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
+    model = tokenizers.models.WordLevel({"no-word-of-any-source": 0}, unk_token="no-word-of-any-source")
+    tokenizers.Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueRefusedError, match=r"makes 1 tokens of .* too few for prompts of 32"):
+        prompts_of(tmp_path, 32, seed=1)
 
 
 def test_a_closed_loop_keeps_its_clients_busy_and_counts_every_request(stub_engines: Any) -> None:

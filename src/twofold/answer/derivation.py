@@ -20,6 +20,7 @@ from twofold.perf.device import SAME_KERNELS, read_from
 from twofold.perf.known import load_known
 from twofold.perf.types import one
 
+SPEC = "spec "  # how the reference of what a spec says begins
 Known = Mapping[str, Input | Sequence[Input]]
 
 
@@ -163,8 +164,8 @@ def path_input(label: str, estimate: Estimate, path: str) -> Input:
 
 
 def spec_leaf(label: str, text: str, where: str) -> Input:
-    """What the spec says, or its default."""
-    return Input(label, text, "", Source.ASSUMED.value, f"spec {where}")
+    """What the spec says, which has no letter; `derive.default_marked` tells apart what is a default."""
+    return Input(label, text, "", "", f"{SPEC}{where}")
 
 
 CELLS = {  # of an accelerator's row: what they are called, and their unit, where the name does not say

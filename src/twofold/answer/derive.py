@@ -1,20 +1,22 @@
 """Where every number of a plan comes from: one derivation per estimate, each ending in leaves."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from twofold.answer.context import Context
 from twofold.answer.cross import PLANNED
-from twofold.answer.derivation import Noted, assumed_leaf, figures_of, path_input
+from twofold.answer.derivation import SPEC, Noted, assumed_leaf, figures_of, path_input
 from twofold.answer.derive_serving import measured_serving_derivations, serving_derivations
 from twofold.answer.derive_training import measured_training_derivations, training_derivations
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
-from twofold.contracts.results.plan import CrossCell, Derivation
+from twofold.contracts.results.plan import CrossCell, Derivation, Input
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core import record
-from twofold.core.estimate import Estimate
+from twofold.core.estimate import Estimate, Source
 
 
 def derivations(
@@ -52,3 +54,19 @@ def derivations(
             (planned,) = kept.inputs
             known[planned] = path_input(name.rpartition(".")[2], kept.value, planned)
     return (*found, *Noted("cross", books["cross"], figures_of(cross), known).rows())
+
+
+def default_marked(rows: Sequence[Derivation], defaults: Sequence[tuple[str, str]]) -> tuple[Derivation, ...]:
+    """The derivations with what nobody wrote told apart from what the spec says: assumed, by default."""
+    nobody = {path for path, _ in defaults}
+
+    def marked(leaf: Input) -> Input:
+        if not leaf.reference.startswith(SPEC):
+            return leaf
+        where = leaf.reference.removeprefix(SPEC)
+        parts = re.split("[ ,]", where, maxsplit=1)[0].split(".")
+        if not any(".".join(parts[:count]) in nobody for count in range(1, len(parts) + 1)):
+            return leaf
+        return replace(leaf, source=Source.ASSUMED.value, reference=f"by default {where}")
+
+    return tuple(replace(row, inputs=tuple(map(marked, row.inputs))) for row in rows)

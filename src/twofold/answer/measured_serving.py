@@ -1,6 +1,7 @@
 """A service whose times are measured rows instead of a model: embeddings, vision, speech, anything else."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import NormalDist
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from twofold.answer.serving_choice import ClassLoad, class_load, success_of
 from twofold.contracts.goals import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import serving
 from twofold.contracts.results.parts import Loser, Part
+from twofold.contracts.results.plan import Confidence, Rung
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.rows.measured_rows import read_service_rows
 from twofold.contracts.spec.service import LatencyClass, Service
@@ -25,6 +27,8 @@ from twofold.perf.device import device
 
 LENGTHS = ("input", "output")
 ONE_ROW = "one row per batch size: ±{:.0f} % between runs is assumed, repeated rows would tell"
+MIDDLE = 0.5
+Z_80 = NormalDist().inv_cdf(0.9)  # at the end of an 80 % range
 NEAR_SATURATION = 0.99  # of what a replica carries at most
 
 
@@ -44,10 +48,31 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
     named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
     service = MeasuredService.of(read_service_rows(path), named.node.accelerator_count)
     loads = tuple(class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items())
-    pools = [(load, *_pool(entry, load, service)) for load in loads]
+    sure = context.spec.margin_fraction or MIDDLE
+    pools = [(load, _pool(entry, load, service, sure)[0]) for load in loads]
     own = owned_offer(entry.on, named, catalog, supply, entry.regions)
-    enough = own is not None and sum(each.total for _, _, each in pools) <= (own.node_count_max or 0)
+    enough = own is not None and sum(each.total for _, each in pools) <= (own.node_count_max or 0)
     return _plan(entry, own if own and enough else named, service, pools, context)
+
+
+def measured_rungs(plan: ServicePlan, entry: Service, confidences: Iterable[float]) -> Iterator[Rung]:
+    """A planned service at other confidences, on the same machines; at its own it is the plan."""
+    assert entry.model.measured
+    size, usd = plan.replica.accelerator_count, plan.cost_usd_per_year
+    service = MeasuredService.of(read_service_rows(entry.model.measured), size)
+    loads = [class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items()]
+    for sure in confidences:
+        pools = [(load, *_pool(entry, load, service, sure)) for load in loads]
+        total = sum(count.total for _, count, _ in pools)
+        yield Rung(
+            name=plan.name,
+            confidence=sure,
+            replica_count=sum(count.needed for _, count, _ in pools),
+            accelerator_count=total * size,
+            usd_per_year=None if usd is None else usd.value * total / plan.replica_count,
+            probability=min(_chance(service, load, count.needed) for load, count, _ in pools),
+            binds="" if all(reached for *_, reached in pools) else Confidence.NOT_BY_REPLICAS,
+        )
 
 
 def _in_requests(name: str, spec: LatencyClass, service: MeasuredService) -> LatencyClass:
@@ -63,8 +88,14 @@ def _in_requests(name: str, spec: LatencyClass, service: MeasuredService) -> Lat
     return spec.model_copy(update={"traffic": traffic.model_copy(update={"rate_per_s": rate_per_s})})
 
 
-def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:
-    """Requests/s of one replica within the goals of a class, and how many replicas it takes."""
+def _pool(
+    entry: Service, load: ClassLoad, service: MeasuredService, sure: float
+) -> tuple[ReplicaCount, bool]:
+    """How many replicas a class takes so that its goals hold so surely, and whether any number does.
+
+    Formula  as many as the middle takes, where every goal holds so probably; else as rows take which are as
+             slow as 1 in 1 / (1 − sure) further runs
+    """
     goals_s = load.traffic.slo.latencies_s
     limit = service.rate_limit(goals_s, load.traffic.slo.success)
     if limit <= 0:
@@ -78,20 +109,39 @@ def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[fl
         if not lines:
             lines.append(("binds", "success: first tokens come later than the gateway waits for them"))
         raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=tuple(lines))
+    slow = service.slowed(service.spread_factor ** (NormalDist().inv_cdf(sure) / Z_80))
+    surely = slow.rate_limit(goals_s, load.traffic.slo.success) if sure > MIDDLE else limit
     zones = entry.zones if load.traffic.outlasts_zone else 1
-    availability = entry.availability_fraction
-    count = ReplicaCount.of(load.peak_per_s, limit, zones=zones, availability_fraction=availability)
-    return limit, count
+
+    def counted(per_replica_per_s: float) -> ReplicaCount:
+        return ReplicaCount.of(
+            load.peak_per_s,
+            per_replica_per_s,
+            zones=zones,
+            availability_fraction=entry.availability_fraction,
+        )
+
+    least = counted(limit)
+    if not surely or sure <= MIDDLE or _chance(service, load, least.needed) >= sure:
+        return least, surely > 0.0
+    return counted(surely), True
+
+
+def _chance(service: MeasuredService, load: ClassLoad, replicas: int) -> float:
+    """That the least probable goal of a class holds with so many replicas at its peak."""
+    rate = load.peak_per_s / max(replicas, 1)
+    found = ((_latency_s(service, rate, name), goal) for name, goal in load.traffic.slo.latencies_s.items())
+    return min((each.probability_within(goal) for each, goal in found if each), default=1.0)
 
 
 def _plan(
     entry: Service,
     offer: Offer,
     service: MeasuredService,
-    pools: Sequence[tuple[ClassLoad, float, ReplicaCount]],
+    pools: Sequence[tuple[ClassLoad, ReplicaCount]],
     context: Context,
 ) -> ServicePlan:
-    size, count = service.accelerators, sum(each.total for _, _, each in pools)
+    size, count = service.accelerators, sum(each.total for _, each in pools)
     machine = machine_of(offer, count * size, context, size)
     price = machine.price
     cost = price.usd_per_accelerator_h.times(count * size * YEAR_H, "USD") if price else None
@@ -102,10 +152,10 @@ def _plan(
     record.note("accelerators_j", watts * YEAR_S, "power while serving × a year", "watts", "count")
     energy_j = facility_energy(exact(watts * YEAR_S, "J", Source.MEASURED), offer.price, context)
     classes = []
-    for load, _, own in pools:
+    for load, own in pools:
         with record.noting(f"classes.{load.name}"):
             classes.append(_class(entry, load, own, service, cost, count))
-    rate = sum(load.mean_rate_per_s for load, _, _ in pools)
+    rate = sum(load.mean_rate_per_s for load, _ in pools)
     name = entry.model.label
     return ServicePlan(
         name=entry.name,
@@ -116,7 +166,7 @@ def _plan(
         replica=_replica(size, service),
         classes=tuple(classes),
         replica_count=count,
-        spare_count=sum(each.spare for _, _, each in pools),
+        spare_count=sum(each.spare for _, each in pools),
         spare_reason=f"{100 * entry.availability_fraction:.6g} % available",
         zones=entry.zones,
         regions=entry.regions,

@@ -88,7 +88,7 @@ def machine_figures(
         record.note(f"run.headroom.{name}.value", share, "of the run", f"headroom.{name}")
     own: Mapping[str, Any] = {  # the run with what its spec keeps for other causes, energy at the meter
         "headroom": tuple(
-            Part(name, exact(share, "fraction", Source.VENDOR), share / total)
+            Part(name, exact(share, "fraction", Source.ASSUMED), share / total)
             for name, share in shares.items()
             if share
         ),

@@ -6,11 +6,11 @@ from pathlib import Path
 from twofold.app.registering import REGISTRY, who_of
 from twofold.core.errors import FileError, UsageError
 from twofold.core.extras import require_extra
+from twofold.live.jobs.orders import OF_REGISTRY
 from twofold.live.processes import python_module
 from twofold.live.registry import task_sets
 from twofold.live.registry.registry import Registry
 
-KINDS = ("evaluate", "quantise")  # as `twofold registry` calls them
 SAID = "`twofold jobs submit SPEC --kind evaluate --version NAME:3 --on held-out.jsonl`"
 
 
@@ -30,7 +30,7 @@ def command_of(kind: str, wanted: ModelWanted) -> tuple[str, ...]:
 
     Raises UsageError for what does not belong together, FileError, UnknownNameError, MissingExtraError.
     """
-    if kind not in KINDS:
+    if kind not in OF_REGISTRY:
         raise UsageError("a version is evaluated or quantised", hint=SAID)
     require_extra("train", *(["tasks"] if set(wanted.tasks) - {task_sets.OWN} else []))
     foreign = (

@@ -270,13 +270,19 @@ def _content_sha256(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
 
+def spec_beside(data: Mapping[str, Any], file: Path) -> Path | None:
+    """The spec that a plan's file names, changed or not; None of a plan that was moved away from it."""
+    spec = file.parent / str(data.get(SPEC_KEY, ""))
+    return spec if SPEC_KEY in data and spec.is_file() else None
+
+
 def spec_changed(data: Mapping[str, Any], file: Path) -> tuple[str, ...]:
     """What to know where the spec that a plan's file names, or a file that it reads, has changed since.
 
     Nothing of a plan that was moved away from its spec.
     """
-    spec = file.parent / str(data.get(SPEC_KEY, ""))
-    if SPEC_KEY not in data or not spec.is_file():
+    spec = spec_beside(data, file)
+    if spec is None:
         return ()
     shown = shlex.quote(os.path.relpath(spec))
     try:

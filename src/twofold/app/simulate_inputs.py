@@ -4,7 +4,7 @@ import csv
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,16 @@ from twofold import __version__
 from twofold.answer.context import model_of
 from twofold.app.kinds import schema_of
 from twofold.app.local_tables import local_tables
-from twofold.app.planning import Ready, feasible, plan_digest, plan_value, read_plan, ready, spec_changed
+from twofold.app.planning import (
+    Ready,
+    feasible,
+    plan_digest,
+    plan_value,
+    read_plan,
+    ready,
+    spec_beside,
+    spec_changed,
+)
 from twofold.app.sources import (
     SpecSource,
     calibration_file,
@@ -128,11 +137,15 @@ def _of_plan(source: Any) -> Rehearsable:
     changed = () if file is None else spec_changed(data, file)
     beside = Path.cwd() if file is None else file.parent
     tables = local_tables(device_folder(beside), calibration_file(beside), None, starts_file(beside))
-    catalog = load_catalog()
     is_ours = plan.digests.constants == tables.constants.digest
+    notes = (*changed, *(() if is_ours else (OTHER_CONSTANTS,)))
+    saved = not isinstance(source, Plan)
+    if file and not changed and (spec := spec_beside(data, file)):  # with its policies and measured rows
+        made = _rehearsable(ready(spec, None), plan)
+        return replace(made, notes=(*notes, *made.notes), saved=saved)
+    catalog = load_catalog()
     made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog, plan.models))
-    notes = (*changed, *(() if is_ours else (OTHER_CONSTANTS,)), *_of_valleys(plan))
-    return Rehearsable(plan, plan_digest(plan), made_of, notes, not isinstance(source, Plan), changed)
+    return Rehearsable(plan, plan_digest(plan), made_of, (*notes, *_of_valleys(plan)), saved, changed)
 
 
 def _of_valleys(plan: Plan) -> tuple[str, ...]:

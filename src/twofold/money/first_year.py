@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from twofold.answer.context import Context
-from twofold.answer.derivation import Noted, assumed_leaf, figures_of, path_input, spec_leaf
+from twofold.answer.derivation import Noted, figures_of, path_input, spec_leaf
 from twofold.answer.supply_rules import may_host
 from twofold.building.compliance_costs import OF_RENT
 from twofold.building.own import IDLE, billed, own_year_lines, own_years
@@ -23,8 +23,11 @@ from twofold.core.estimate import Estimate, Source, half_common
 from twofold.core.quantity import DAY_S
 from twofold.money.bill import bill_lines, first_year_difference
 from twofold.money.owning import Fleet, fleets_of, owning, ratios
+from twofold.money.terms import ASSUMED
 from twofold.money.units import run_money, service_money
 
+# How the source of a line begins where no vendor lists the price.
+ASSUMED_OF = {"spec ": "", ASSUMED: Source.ASSUMED.value}
 FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
 
 
@@ -93,7 +96,7 @@ def _derivations(plan: Plan, book: record.Book, spec: Spec) -> Iterator[Derivati
         "rented": tuple(_rented(plan, spec)),
         "beside": tuple(_beside_rent(lines)),
         "money.lines": [_line(line, line.total_usd) for line in lines],
-        "budget": assumed_leaf("budget", format_usd(plan.budget_usd or 0.0), "spec supply.budget"),
+        "budget": spec_leaf("budget", format_usd(plan.budget_usd or 0.0), "supply.budget"),
     }
     if plan.portfolio:
         items = plan.portfolio.items
@@ -104,7 +107,14 @@ def _derivations(plan: Plan, book: record.Book, spec: Spec) -> Iterator[Derivati
 
 def _line(line: LineItem, usd: float) -> Input:
     """A line of a bill, and what of it is summed."""
-    return Input(line.what, format_usd(usd), "", Source.VENDOR.value, f"{line.source} {line.date}".strip())
+    said = f"{line.source} {line.date}".strip()
+    return Input(line.what, format_usd(usd), "", letter_of(line.source), said)
+
+
+def letter_of(source: str) -> str:
+    """The letter of a line's price: of the spec none, assumed, else listed by a vendor."""
+    found = (letter for begins, letter in ASSUMED_OF.items() if source.startswith(begins))
+    return next(found, Source.VENDOR.value)
 
 
 def _rented(plan: Plan, spec: Spec) -> Iterator[Input]:
@@ -129,11 +139,11 @@ def _beside_rent(lines: Sequence[LineItem]) -> Iterator[Input]:
             kinds.setdefault(line.category, []).append(line)
     for kind, own in kinds.items():
         text = format_usd(sum(line.total_usd - line.tax_usd for line in own))
-        yield Input(kind, text, "", Source.VENDOR.value, own[0].source)
+        yield Input(kind, text, "", letter_of(own[0].source), own[0].source)
     for name, sign, field in (("discount", -1.0, "discount_usd"), ("tax", 1.0, "tax_usd")):
         usd = sign * sum(getattr(line, field) for line in lines)
         if usd:
-            yield Input(name, format_usd(usd), "", Source.ASSUMED.value, f"spec supply.economics.{name}")
+            yield spec_leaf(name, format_usd(usd), f"supply.economics.{name}")
 
 
 def check_budget(plan: Plan, budget_usd: float | None) -> None:

@@ -15,6 +15,8 @@ from twofold.core.estimate import Estimate, Source
 from twofold.money.bought import OwningTerms
 
 W_PER_MW = 1e6
+ASSUMED = "assumed: "  # how a line's source begins that nobody lists
+LISTED = ("vendor", "measured")
 
 
 def downtime(context: Context) -> UnitCost:
@@ -23,12 +25,13 @@ def downtime(context: Context) -> UnitCost:
     if stated is not None:
         return UnitCost(stated, "spec supply.economics.downtime_cost")
     row = context.catalog.economic("hour of outage")
-    return UnitCost(row.value, f"assumed: economics.csv {row.item}, {row.low:g} to {row.high:g} $/h")
+    return UnitCost(row.value, f"{cited(row)}, {row.low:g} to {row.high:g} $/h")
 
 
 def cited(figure: EconomicFigure) -> str:
-    """How a line names a row of the table of economics."""
-    return f"economics.csv {figure.item}"
+    """How a line names a row of the table of economics, and whether anybody lists that price."""
+    row = f"economics.csv {figure.item}"
+    return row if figure.confidence in LISTED else f"{ASSUMED}{row}"
 
 
 def cost_of(figure: EconomicFigure, provider: str = "") -> UnitCost:

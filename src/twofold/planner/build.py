@@ -6,13 +6,11 @@ from datetime import date
 from typing import TypeVar
 
 from twofold import __version__
-from twofold.answer import uncertainty
+from twofold.answer import derive, measured_serving, uncertainty
 from twofold.answer.calibrated import calibration_notes
 from twofold.answer.context import Context, model_of
 from twofold.answer.cross import cross_cells
-from twofold.answer.derive import derivations
 from twofold.answer.ladders import factor_swings
-from twofold.answer.measured_serving import measured_plan
 from twofold.answer.measured_training import figures_of_run
 from twofold.answer.own_machines import shared
 from twofold.answer.serving_choice import ServingChoice
@@ -100,7 +98,7 @@ def build_plan(
     runs = {name: choice for name, choice in chosen.items() if isinstance(choice, TrainingChoice)}
     planned = _noted("serving", service_plan, services, books, context)
     by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
-    measured = _noted("serving", measured_plan, by_rows, books, context)
+    measured = _noted("serving", measured_serving.measured_plan, by_rows, books, context)
     need_kept((*planned.values(), *measured.values()))
     for name in services if options.rehearse else ():
         decision = _rehearse(name, services, planned, decision, books, context, options)
@@ -126,7 +124,7 @@ def build_plan(
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings([*runs.values()], [*services.values()], context) if options.in_full else (),
         calibration=options.calibration,
-        derivations=derivations(*told) if options.in_full else (),
+        derivations=derive.derivations(*told) if options.in_full else (),
         defaults=_in_force(spec, serving),
         warnings=(
             *options.notes,
@@ -140,6 +138,7 @@ def build_plan(
     )
     plan = with_ladder(plan, chosen, services, context)
     whole = with_supply_side(plan, context, runs, services)
+    whole = replace(whole, derivations=derive.default_marked(whole.derivations, whole.defaults))
     check_budget(whole, spec.supply.budget_usd)
     return Planned(whole, context, runs, services)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from twofold.answer import measured_serving
 from twofold.answer.context import Context
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_training import run_total
@@ -123,6 +124,8 @@ def with_ladder(
             pools = {sure: _sized(own, sure, asked) for sure in (*CONFIDENCES, asked)}
             ladder += _service_rungs(service, choice, pools, asked)
             saved += list(_measured(service, choice, own, pools[0.5], asked))
+        else:
+            ladder += _measured_rungs(service, context)
     saved.sort(key=lambda each: -(each.usd_per_year or 0.0))
     return replace(plan, ladder=tuple(ladder), measure_first=tuple(saved))
 
@@ -193,6 +196,14 @@ def _service_rungs(
             binds="" if reached else Confidence.NOT_BY_REPLICAS,
             gate=_beyond(service, round(leased * used), choice.offer.held),
         )
+
+
+def _measured_rungs(service: ServicePlan, context: Context) -> Iterator[Rung]:
+    """The same of a service of measured rows."""
+    entry = next(each for each in context.spec.services if each.name == service.name)
+    confidences = sorted({*CONFIDENCES, context.spec.confidence_fraction})
+    for rung in measured_serving.measured_rungs(service, entry, confidences):
+        yield replace(rung, gate=_beyond(service, rung.accelerator_count))
 
 
 def _beyond(half: TrainingPlan | ServicePlan, accelerator_count: int, own_count: int = 0) -> str:

@@ -27,6 +27,7 @@ class Figure:
     sweep_rank: int = 0  # of the columns of a sweep, the lowest first; 0: where a key asks for it
     of_fleet: Callable[[simulated.FleetFigures], float] | None = None  # what `text` shows of one fleet
     text: str = ""  # on the line of a fleet's use, with `{}` for its value
+    of_tokens: bool = False  # of measured rows there is none
 
 
 def _quantile(metric: str, part: str) -> Callable[[ClassFigures], Value]:
@@ -119,6 +120,7 @@ OF_FLEETS = (
         sweep_rank=3,
         of_fleet=attrgetter("kv_utilisation_fraction"),
         text="KV cache {}",
+        of_tokens=True,
     ),
     Figure("computed_s", _sum("computed_s")),
     Figure("saved_s", _sum("saved_s")),
@@ -131,6 +133,7 @@ OF_FLEETS = (
         sweep_rank=4,
         of_fleet=attrgetter("prefix_hit_fraction"),
         text="prefix hits {}",
+        of_tokens=True,
     ),
     Figure("retries", _sum("retry_count"), compared="always"),
     Figure(  # sends to replicas over requests that arrived: tries that the gate refused count none

@@ -108,8 +108,12 @@ def fleet_figures(
     own = [each for each in classes if (each.service, each.pool) == (service.name, pool.pool.name)]
     count, needed = result.figures.replica_count, pool.pool.replica_count - pool.pool.spare_count
     held_per_s = pool.pool.rate_per_replica_per_s * count
+    own_figures, has_tokens = result.figures, pool.pool.replica.weights_format is not None
+    if not has_tokens:
+        own_figures = replace(own_figures, usd_per_1k_output_tokens=None, output_tokens_per_j=None)
     return replace(
-        result.figures,
+        own_figures,
+        has_tokens=has_tokens,
         load_fraction=sum(each.rate_per_s for each in own) / held_per_s if held_per_s else None,
         service=service.name,
         pool=pool.pool.name,

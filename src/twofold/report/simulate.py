@@ -14,6 +14,7 @@ from twofold.report.simulate_cluster import training_lines
 from twofold.report.sweep import sweep_lines
 
 HEADINGS = ("class", "asked", "goal", "plan", "p50", "p95", "p99", "")
+LEAST_SHOWN_USD = 1e-3
 MARKS = {True: "✓", False: "✗", None: "–"}
 FINISHED = "finished"
 # What a person wants to know the time of.
@@ -155,11 +156,13 @@ def _outcome_pieces(fleet: simulated.FleetFigures) -> list[str]:
 
 
 def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
-    yield format_si(fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0, "tok/s")
+    if fleet.has_tokens:
+        yield format_si(fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0, "tok/s")
     if fleet.usd_per_1k_output_tokens is not None:
         yield f"{format_usd(1e3 * fleet.usd_per_1k_output_tokens)} per million output tokens"
     if fleet.usd_per_request is not None:
-        yield f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests"
+        count, said = (1e3, "1k") if fleet.usd_per_request >= LEAST_SHOWN_USD / 1e3 else (1e6, "million")
+        yield f"{format_usd(count * fleet.usd_per_request)} per {said} requests"
     yield format_si(fleet.energy_j / 3600.0, "Wh")
     if not fleet.power_w_max:  # shorter than the spans that power is averaged over
         return
@@ -172,13 +175,16 @@ def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
 def _use_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
     if fleet.load_fraction is not None:
         yield f"busy {percent(fleet.load_fraction)} of what its replicas hold"
-    yield from (each.text.format(percent(each.of_fleet(fleet))) for each in OF_FLEETS if each.of_fleet)
+    for each in OF_FLEETS:
+        if each.of_fleet and (fleet.has_tokens or not each.of_tokens):
+            yield each.text.format(percent(each.of_fleet(fleet)))
     if fleet.saved_s:
         yield f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
     if again := fleet.effects.get("GiveAgain"):
         of_all = share(again / max(1, fleet.arrived_count))
         yield f"{again:,} exact repeats ({of_all}) given {fleet.given_again_tokens:,} tokens again"
-    yield f"{percent(fleet.kv_waste_fraction)} of held cache empty"
+    if fleet.has_tokens:
+        yield f"{percent(fleet.kv_waste_fraction)} of held cache empty"
     if fleet.token_gap_p99_s is not None and fleet.token_gap_max_s is not None:
         usual, longest = (format_seconds(gap_s) for gap_s in (fleet.token_gap_p99_s, fleet.token_gap_max_s))
         yield f"between tokens {usual} in 99 %, {longest} at most"

@@ -128,6 +128,16 @@ def test_a_crash_is_repeated_at_once_then_later_and_then_no_more() -> None:
     assert brain.view.counts.failed == 1 and not brain.view.jobs
 
 
+def test_a_job_that_was_told_what_cannot_be_is_given_up_at_once() -> None:
+    """It would fail the same again, and says nothing of how often sound jobs are interrupted."""
+    brain = a_brain(1, restart_limit=3)
+    submitted(brain, "job", 4)
+    rate = brain.view.interruptions.failures_per_s
+    assert brain.handle(JobFailed("job", FaultCause.INPUT), 0.0) == [StopJob("job", StopReason.GAVE_UP)]
+    assert brain.view.counts.failed == 1 and not brain.view.jobs and brain.view.free.free_count == 4
+    assert brain.view.interruptions.failures_per_s == rate
+
+
 def test_a_job_that_gets_on_between_failures_is_never_given_up() -> None:
     brain = a_brain(1, restart_limit=1)
     submitted(brain, "job", 4)

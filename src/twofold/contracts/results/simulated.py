@@ -202,6 +202,7 @@ class FleetFigures:
     overflow_usd: float | None = None  # of the run's cost, to it
     spare_count: int = 0  # of its replicas when the run began, those that the plan's peak does not need
     tiers: tuple[TierFigures, ...] = ()  # CPU servers before its replicas
+    has_tokens: bool = True  # false of measured rows, whose batches have neither tokens nor their cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Which values of a spec nobody wrote: every default with its path, for `plan --show-defaults`."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,12 @@ from typing import Any
 from twofold.contracts.spec.fields import Part, Unsaid
 from twofold.contracts.spec.reader import part_of
 from twofold.contracts.spec.spec import Spec
+
+# What only a model that reads and writes tokens has; rows of batches are the same whatever it says.
+OF_TOKENS = (
+    *("quantisation", "kv_quantisation", "engine", "weigh"),
+    *("traffic.input", "traffic.output", "traffic.shared_prefix"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,13 @@ class Default:
 
 def defaults_used(spec: Spec) -> tuple[Default, ...]:
     """Every default that the plan rests on, in the order of the spec. What is simply absent is not listed."""
-    return tuple(_defaults(spec, ""))
+    rows = tuple(f"serving.{each.name}." for each in spec.services if each.model.measured)
+
+    def is_of_tokens(path: str) -> bool:
+        of = next((service for service in rows if path.startswith(service)), None)
+        return of is not None and re.sub(r"classes\.[^.]*\.", "", path.removeprefix(of)) in OF_TOKENS
+
+    return tuple(each for each in _defaults(spec, "") if not is_of_tokens(each.path))
 
 
 def _defaults(part: Part, path: str) -> Iterator[Default]:

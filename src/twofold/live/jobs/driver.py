@@ -21,6 +21,7 @@ from twofold.live import processes, watchdog
 from twofold.live.jobs import campaigns, gangs
 from twofold.live.jobs.job_log import LOG, JobLog, read_job_log, replayed
 from twofold.live.jobs.orders import (
+    OF_REGISTRY,
     AcceleratorWatch,
     JobOrder,
     QueueSettings,
@@ -43,6 +44,7 @@ from twofold.policy.machine import Entry, Woke
 
 LOOK_S = 0.2
 WATCHDOG_EVERY_S = 5.0
+REFUSED = (2, 3)  # how `twofold` ends where what it was told is wrong, or judged and missed
 AT_ONCE = {events.StopReason.HUNG, events.StopReason.FAILED, events.StopReason.GAVE_UP}  # nothing to be saved
 
 
@@ -253,6 +255,8 @@ class Driver:
         failed = [code for code in codes.values() if code]
         if failed:
             cause = events.FaultCause.SOFTWARE if failed[0] < 128 else events.FaultCause.UNKNOWN
+            if gang.order.kind in OF_REGISTRY and failed[0] in REFUSED:
+                cause = events.FaultCause.INPUT
             self._end(job_id, at_once=True)
             self._tell(events.JobFailed(job_id, cause, "", gang.attempt))
         elif all(code == 0 for code in codes.values()):

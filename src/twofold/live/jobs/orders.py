@@ -27,6 +27,7 @@ from twofold.policy.cluster.settings import REPORT_S, ClusterSettings, WatchSett
 
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 SETTINGS = "settings.json"
+OF_REGISTRY = ("evaluate", "quantise")  # kinds that run `twofold registry`, by its words for them
 ASK_EVERY_S = 15.0  # for the accelerators that are there
 START_WAIT_S = 900.0  # for the first step of a job that reports steps, its libraries and its checkpoint read
 

@@ -354,7 +354,7 @@ def prompts_of(artefact: Path, input_tokens: int, seed: int, count: int = PROMPT
     """`count` different prompts of about `input_tokens` by the artefact's own tokenizer.
 
     Slices of the standard library's sources from random places, so that no two share a prefix. Raises
-    FileError when the artefact has no tokenizer.
+    FileError when the artefact has no tokenizer, ValueRefusedError when that knows too little of such text.
     """
     from tokenizers import Tokenizer
 
@@ -363,6 +363,10 @@ def prompts_of(artefact: Path, input_tokens: int, seed: int, count: int = PROMPT
         raise FileError(f"`{artefact}` has no tokenizer.json", hint="train it again")
     tokenizer = Tokenizer.from_file(str(path))
     tokens = tokenizer.encode("\n".join(source_texts(TEXT_BYTES))).ids
+    if len(tokens) <= input_tokens:
+        what = f"`{path}` makes {len(tokens):,} tokens of {TEXT_BYTES / 1e3:,.0f} kB of text"
+        hint = "register the tokenizer that the model was trained with"
+        raise ValueRefusedError(f"{what}: too few for prompts of {input_tokens:,}", hint=hint)
     starts = np.random.default_rng(seed).integers(0, len(tokens) - input_tokens, count)
     texts = [tokenizer.decode(tokens[start : start + input_tokens]) for start in map(int, starts)]
     return tuple(Prompt(text, len(tokenizer.encode(text).ids)) for text in texts)

@@ -196,10 +196,11 @@ def interrupted(
     job.failed_count += 1
     view.counts.interrupted += 1
     # A program that crashes again and again says nothing of how often sound ones are interrupted.
-    if cause is not events.FaultCause.SOFTWARE or job.failed_count == 1:
+    is_wrong = cause is events.FaultCause.INPUT
+    if not is_wrong and (cause is not events.FaultCause.SOFTWARE or job.failed_count == 1):
         view.interruptions.fail()
     halt(view, job)
-    if job.failed_count > faults.restart_limit:
+    if is_wrong or job.failed_count > faults.restart_limit:
         end(view, job, now_s)
         view.counts.failed += 1
         return [events.StopJob(job.job_id, events.StopReason.GAVE_UP)]
