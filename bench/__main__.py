@@ -8,6 +8,7 @@ LONG = {
     "canary",
     "closed_form",
     "fleet_sizes",
+    "gateway_peers",
     "models",
     "train_calibration",
 }  # that run for minutes or an hour: by name only

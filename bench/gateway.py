@@ -50,20 +50,28 @@ BARE, EVERY = "bare pass-through", "every policy"
 FRACTION_MIN, ADDED_S_MAX = 0.85, 2e-4  # of the bare pass-through's answers/s; beside its time, alone
 ROUNDS = 3  # of each server in turn, so that a slow moment of the machine hits all
 PATH = "/v1/completions"
-BODY = json.dumps(
-    {"model": "default", "prompt": "x" * 400, "max_tokens": EVENT_COUNT, "stream": True}
-).encode()
-REQUEST = (
-    f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-    f"content-length: {len(BODY)}\r\n\r\n"
-).encode() + BODY
+
+
+def request(path: str, said: dict[str, object]) -> bytes:
+    """One for a streamed answer, as it is sent."""
+    body = json.dumps({"model": "default", **said, "max_tokens": EVENT_COUNT, "stream": True}).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+REQUEST = request(PATH, {"prompt": "x" * 400})
+
+
+def chunk(kind: str, said: dict[str, object], end: str | None) -> bytes:
+    """An event of an answer, as it is sent."""
+    choice = {"index": 0, **said, "logprobs": None, "finish_reason": end}
+    data = {"id": "cmpl-1", "object": kind, "created": 1, "model": "m", "choices": [choice]}
+    event = b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
+    return b"%x\r\n%b\r\n" % (len(event), event)
 
 
 def _event(text: str, end: str | None) -> bytes:
-    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": end}
-    data = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
-    event = b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
-    return b"%x\r\n%b\r\n" % (len(event), event)
+    return chunk("text_completion", {"text": text}, end)
 
 
 ANSWER_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -75,6 +83,8 @@ ANSWER_END = b"0\r\n\r\n"
 
 class Engine(asyncio.Protocol):
     """Answers every request at once, one write per event."""
+
+    events = ANSWER_EVENTS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
@@ -89,13 +99,15 @@ class Engine(asyncio.Protocol):
                 return
             self.buffer = self.buffer[end + 4 + length :]
             self.transport.write(ANSWER_HEAD)
-            for event in ANSWER_EVENTS:
+            for event in self.events:
                 self.transport.write(event)
             self.transport.write(ANSWER_END)
 
 
 class Client(asyncio.Protocol):
     """One connection that asks again as soon as it is answered."""
+
+    request = REQUEST
 
     def __init__(self, until_s: float, latencies_s: list[float]) -> None:
         self.until_s, self.latencies_s, self.last = until_s, latencies_s, b""
@@ -107,7 +119,7 @@ class Client(asyncio.Protocol):
 
     def ask(self) -> None:
         self.asked_s = time.perf_counter()
-        self.transport.write(REQUEST)
+        self.transport.write(self.request)
 
     def data_received(self, data: bytes) -> None:
         self.last = (self.last + data)[-5:]
@@ -269,18 +281,20 @@ class Point:
 Points = dict[tuple[str, int], Point]  # by server and clients at once
 
 
-async def load_s(port: int, concurrency: int, duration_s: float = DURATION_S) -> list[float]:
+async def load_s(
+    port: int, concurrency: int, duration_s: float = DURATION_S, client: type[Client] = Client
+) -> list[float]:
     """Latencies of so many clients that ask again as soon as they are answered."""
     latencies_s: list[float] = []
     until_s = time.perf_counter() + duration_s
     loop = asyncio.get_running_loop()
     clients = [
-        (await loop.create_connection(lambda: Client(until_s, latencies_s), "127.0.0.1", port))[1]
+        (await loop.create_connection(lambda: client(until_s, latencies_s), "127.0.0.1", port))[1]
         for _ in range(concurrency)
     ]
-    await asyncio.gather(*(client.done for client in clients))
-    for client in clients:
-        client.transport.close()
+    await asyncio.gather(*(each.done for each in clients))
+    for each in clients:
+        each.transport.close()
     return latencies_s
 
 
@@ -335,6 +349,28 @@ def answered_count(log: Path, duration_s: float) -> int:
             process.join()
 
 
+def run_ours(ports: dict[str, int], folder: Path) -> dict[str, BaseProcess]:
+    """The bare pass-through and both gateways, each at the port of its name, before the engine alone."""
+    replica = GatewayReplica("replica-0", "127.0.0.1", ports["engine alone"], "m", 256)
+
+    def config(name: str) -> GatewayConfig:
+        return GatewayConfig(
+            "127.0.0.1",
+            ports[name],
+            (replica,),
+            Beliefs(1e-4, 1e-3),
+            str(folder / f"events.jsonl-{name[:5]}"),
+            gate=EVERY_POLICY if name == EVERY else GateSettings(),
+            requests_log="" if name == BARE else str(folder / f"requests-{name[:5]}.jsonl"),
+        )
+
+    return {
+        BARE: run_process(serve_bare, config(BARE)),
+        "gateway": run_process(serve_gateway, config("gateway")),
+        EVERY: run_process(serve_gateway, config(EVERY)),
+    }
+
+
 def main() -> None:
     """Print answers per second and the median whole answer of the three servers, side by side."""
     try:
@@ -345,29 +381,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ports = {"engine alone": free_port()}
         ports |= {name: free_port() for name in (BARE, "gateway", EVERY)}
-        replica = GatewayReplica("replica-0", "127.0.0.1", ports["engine alone"], "m", 256)
-        log = str(Path(folder) / "events.jsonl")
-
-        def config(name: str) -> GatewayConfig:
-            beliefs = Beliefs(1e-4, 1e-3)
-            settings = EVERY_POLICY if name == EVERY else GateSettings()
-            requests = "" if name == BARE else str(Path(folder) / f"requests-{name[:5]}.jsonl")
-            return GatewayConfig(
-                "127.0.0.1",
-                ports[name],
-                (replica,),
-                beliefs,
-                f"{log}-{name[:5]}",
-                gate=settings,
-                requests_log=requests,
-            )
-
-        processes = {
-            "engine": run_process(serve_engine, ports["engine alone"]),
-            BARE: run_process(serve_bare, config(BARE)),
-            "gateway": run_process(serve_gateway, config("gateway")),
-            EVERY: run_process(serve_gateway, config(EVERY)),
-        }
+        processes = {"engine": run_process(serve_engine, ports["engine alone"])}
+        processes |= run_ours(ports, Path(folder))
         try:
             points = uvloop.run(_measure(ports, processes))
         finally:
@@ -378,12 +393,17 @@ def main() -> None:
     print("\n".join(verdicts(points)))
 
 
-def _print(points: Points, names: list[str]) -> None:
+def the_gate() -> str:
+    """Whether it is compiled: a sentence."""
     from twofold.policy.gate import request_path
 
     is_compiled = not str(request_path.__file__).endswith(".py")
+    return f"the gate is {'compiled' if is_compiled else 'interpreted: `make fast` compiles it'}"
+
+
+def _print(points: Points, names: list[str]) -> None:
     print(f"{EVENT_COUNT} events an answer, medians of {ROUNDS} rounds of {DURATION_S:g} s, taken in turn")
-    print(f"the gate is {'compiled' if is_compiled else 'interpreted: `make fast` compiles it'}")
+    print(the_gate())
     times = f"{'p50 ms':>9}{'CPU ms':>8}{'x engine':>9}"
     print(f"{'server':20}{'clients':>8}{'answers/s':>11}{'x bare':>8}{times}  busiest")
     for (name, concurrency), point in points.items():
