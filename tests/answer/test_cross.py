@@ -26,6 +26,16 @@ def test_a_service_on_training_nodes_may_use_parts_of_them(examples: dict[str, P
     assert home and elsewhere.cost_usd and elsewhere.cost_usd.value < 5 * home.value
 
 
+def test_replicas_that_cannot_rest_are_paid_all_year_elsewhere_too(examples: dict[str, Plan]) -> None:
+    """Two replicas, one a spare, stand at every hour: the own fleet's hours of rest are none of theirs."""
+    plan = examples["finetune"]
+    elsewhere = next(cell for cell in plan.cross if (cell.half, cell.fleet) == ("serving", "training"))
+    price = plan.training[0].machine.price
+    assert plan.serving[0].machine.held_fraction < 1.0 and price and elsewhere.cost_usd
+    hours = elsewhere.cost_usd.value / price.usd_per_accelerator_h.value
+    assert hours == pytest.approx(2 * 8760, rel=0.02)
+
+
 def test_what_does_not_fit_says_why(examples: dict[str, Plan]) -> None:
     refused = [cell for plan in examples.values() for cell in plan.cross if not cell.feasible]
     assert refused

@@ -93,13 +93,13 @@ def test_an_evaluation_that_is_killed_is_done_again(spec: Path, taught: Path) ->
     assert (job.state, job.restarts) == ("finished", 1)
 
 
-def test_a_job_of_what_cannot_be_says_why_and_is_not_tried_again(
+def test_a_job_of_what_cannot_be_says_why_and_is_given_up_at_its_second_try(
     spec: Path, taught: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.txt").write_text("")
     submit_job(spec, wanted=wanted_of(taught, "evaluate", texts=tmp_path / "empty.txt"))
     (job,) = until(spec, over)
-    assert (job.state, job.restarts) == ("failed", 0)
+    assert (job.state, job.restarts) == ("failed", 1)
     assert "holds less than two tokens" in " ".join(said_by(spec, job.job_id).split())
 
 

@@ -1,6 +1,7 @@
 """A saved plan knows its spec: what changed since is said by `render` and `report`; nothing else is."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,11 @@ from tests.conftest import ROOT
 from twofold.app.planning import SPEC_KEY, explain, plan_digest, plan_value, read_plan
 from twofold.app.rendering import render
 from twofold.app.reporting import write_page
+from twofold.app.simulate_inputs import Rehearsable, opened
+from twofold.app.simulating import simulate
 from twofold.cli import main
+from twofold.core.errors import ValueRefusedError
+from twofold.money.first_year import letter_of
 
 
 @pytest.fixture
@@ -93,3 +98,51 @@ def test_a_plan_that_somebody_changed_by_hand_is_refused_by_every_verb(
     said = " ".join(capsys.readouterr().err.split())
     assert "was changed since `plan` wrote it" in said and "twofold plan SPEC --out FILE" in said
     assert not (tmp_path / "p.html").exists()
+
+
+def test_a_saved_plan_is_rehearsed_by_its_spec_with_its_rows_and_policies(saved: Path) -> None:
+    """As the spec is; with another figure in the rows it is not, and says why."""
+    spec = spec_of(saved)
+    given = opened(saved, None)
+    assert isinstance(given, Rehearsable) and given.saved
+    assert set(given.tables.measured) == {"rank"} and set(given.tables.policies) == {"rank"}
+    one, other = simulate(saved), simulate(spec)
+    assert one.data.classes == other.data.classes and not one.data.fleets[0].has_tokens
+    said = "\n".join(one.lines)
+    assert "tok/s" not in said and "KV cache" not in said and "per million requests" in said
+    rows = spec.with_name("batches.csv")
+    rows.write_text(rows.read_text("utf-8").replace("0.0021", "0.0022"), "utf-8")
+    said = "a plan does not carry them; `ads/twofold.yaml`, or a file that it names, has changed"
+    with pytest.raises(ValueRefusedError, match=re.escape(said)):
+        simulate(saved)
+
+
+def test_what_nobody_wrote_and_nobody_lists_is_told_from_what_the_spec_says(saved: Path) -> None:
+    plan = plan_value(read_plan(saved))
+    leaves = {
+        (leaf.label, leaf.reference): leaf.source
+        for row in plan.derivations
+        for leaf in row.inputs
+        if not leaf.path
+    }
+    assert leaves["samples", "spec training.ranker.samples"] == ""
+    assert leaves["checkpoint write", "spec training.ranker.checkpoint.write_within"] == ""
+    assert leaves["retries", "by default training.ranker.headroom.retries"] == "a"
+    assert leaves["accelerators", "the machines that meet the goals for the least money"] == "a"
+    assert not any(where.startswith("spec training.ranker.headroom") for _, where in leaves)
+    of_tokens = ("quantisation", "engine", "weigh", "traffic.input", "traffic.output", "shared_prefix")
+    assert not [path for path, _ in plan.defaults if path.endswith(of_tokens)]
+    assert "serving.rank.classes.slots.traffic.profile" in dict(plan.defaults)
+
+
+@pytest.mark.parametrize(
+    ("source", "letter"),
+    [
+        ("spec supply.economics.salary", ""),
+        ("assumed: economics.csv engineer", "a"),
+        ("economics.csv object storage", "v"),
+        ("prices.csv lambda gpu_8x_h100_sxm5 us-east-1 on_demand", "v"),
+    ],
+)
+def test_a_line_s_letter_says_who_names_its_price(source: str, letter: str) -> None:
+    assert letter_of(source) == letter

@@ -8,7 +8,7 @@ import numpy as np
 
 from twofold.answer.context import Context
 from twofold.answer.offers import Offer, bought_near, in_regions, run_terms
-from twofold.answer.serving_choice import ClassLoad, ServingChoice, search_fleet
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, busy_hours, search_fleet
 from twofold.answer.supply_rules import asked_regions
 from twofold.answer.training_choice import TrainingChoice, trial_of_size
 from twofold.catalog.capacity import CONTRACT
@@ -141,13 +141,24 @@ def _service_elsewhere(
 
 
 def _year_usd(fleet: Fleet, near: Offer, choice: ServingChoice, year: Estimate | None) -> float | None:
-    """A year of a fleet that no lease was weighed for. Pools that rest at night rest there too: it costs as
-    much less than 8760 h as at home, but for a contract, which nobody takes back at night."""
+    """A year of a fleet that no lease was weighed for.
+
+    Formula  price × 8760 h × (1 − rest · own rest over the year / own rest over a day), rest: the part of
+             replicas that the hours of a day do not ask for
+    Why      What is paid at home tells of weekends and seasons too. Few replicas cannot rest at all, and
+             nobody takes back a contract at night.
+    """
     if fleet.usd_per_h is None:
         return None
-    own = choice.fleet.usd_per_h
-    by_hour = year is not None and own and not (near.price and near.price.term == CONTRACT)
-    return fleet.usd_per_h * (year.value / own if year and own and by_hour else YEAR_H)
+    usd, own = fleet.usd_per_h * YEAR_H, choice.fleet
+    if year is None or not own.usd_per_h or (near.price and near.price.term == CONTRACT):
+        return usd
+    rest, at_home = (
+        1.0 - float(busy_hours(each, choice.loads, choice.entry).mean()) / each.accelerators
+        for each in (fleet, own)
+    )
+    unpaid = max(0.0, 1.0 - year.value / (own.usd_per_h * YEAR_H))
+    return usd * (1.0 - unpaid * (min(1.0, rest / at_home) if at_home > 0.0 else 1.0))
 
 
 def _tightest(service: ServicePlan, choice: ServingChoice) -> Estimate:

@@ -27,6 +27,7 @@ from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.contracts.results.plan import Derivation, Input
 from twofold.contracts.results.training import TrainingPlan
 from twofold.contracts.rows.measured_rows import StepRow
+from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core import record
 from twofold.core.display import format_count, format_memory, format_si
 from twofold.core.estimate import Source
@@ -102,20 +103,27 @@ def training_derivations(
     yield from Noted(at, book | cited(again, names), figures_of(plan), known, PLACES).rows()
 
 
+def _accelerators(entry: TrainingRun, count: str, at: str) -> Input:
+    if entry.on is not None:
+        return spec_leaf("accelerators", count, f"{at}.on")
+    return assumed_leaf("accelerators", count, "the machines that meet the goals for the least money")
+
+
 def run_leaves(
     plan: TrainingPlan, at: str, choice: TrainingChoice | MeasuredChoice, leaves: Leaves, context: Context
 ) -> Known:
     """What the run around a step rests on, and what is compared with it."""
     run, usual, offer = plan.run, Reliability(), choice.chosen.offer
     count, saving = plan.machine.accelerator_count, choice.entry.checkpoint
-    stop_s = usual.detection_s + usual.restart_s
+    stop_s, saved = usual.detection_s + usual.restart_s, f"{at}.checkpoint"
+    write_s, stall_s = format_si(saving.write_within_s, "s"), format_si(saving.stall_s or 0.0, "s")
     known: dict[str, Input | Sequence[Input]] = {
         "headroom": [
             path_input(part.name, part.value, f"{at}.run.headroom.{part.name}.value") for part in run.headroom
         ],
-        "accelerators": spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched"),
-        "write": spec_leaf("checkpoint write", format_si(saving.write_within_s, "s"), f"{at}.checkpoint"),
-        "stall": spec_leaf("checkpoint pause", format_si(saving.stall_s or 0.0, "s"), f"{at}.checkpoint"),
+        "accelerators": _accelerators(choice.entry, f"{count:,}", at),
+        "write": spec_leaf("checkpoint write", write_s, f"{saved}.write_within"),
+        "stall": spec_leaf("checkpoint pause", stall_s, f"{saved}.stall"),
         "snapshot": assumed_leaf(
             "snapshot",
             f"{format_si(SNAPSHOT_S, 's')} and a copy to the host",
@@ -142,7 +150,7 @@ def run_leaves(
         known["deadline"] = spec_leaf("deadline", format_si(plan.deadline_s, "s"), f"{at}.deadline")
     for part in run.headroom:
         share = format_si(part.value.value, "fraction")
-        known[f"headroom.{part.name}"] = spec_leaf(part.name, share, f"{at}.headroom")
+        known[f"headroom.{part.name}"] = spec_leaf(part.name, share, f"{at}.headroom.{part.name}")
     for point in plan.scaling:
         size = point.accelerator_count
         known[f"size.{size}"] = assumed_leaf("size", f"{size:,}", "the batch grows with the cluster")

@@ -1,12 +1,12 @@
 """A service whose times are measured rows instead of a model: embeddings, vision, speech, anything else."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from statistics import NormalDist
 
 import numpy as np
 
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.hosted_overflow import overflow_notes
+from twofold.answer.measured_sizing import MIDDLE, chances, replicas_for
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.serving_choice import ClassLoad, class_load, success_of
 from twofold.contracts.goals import METRICS, QUANTILES, metric_text
@@ -27,9 +27,7 @@ from twofold.perf.device import device
 
 LENGTHS = ("input", "output")
 ONE_ROW = "one row per batch size: ±{:.0f} % between runs is assumed, repeated rows would tell"
-MIDDLE = 0.5
-Z_80 = NormalDist().inv_cdf(0.9)  # at the end of an 80 % range
-NEAR_SATURATION = 0.99  # of what a replica carries at most
+NEAR_SATURATION = 0.98  # of what a replica carries at most
 
 
 def measured_plan(entry: Service, context: Context) -> ServicePlan:
@@ -49,10 +47,21 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
     service = MeasuredService.of(read_service_rows(path), named.node.accelerator_count)
     loads = tuple(class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items())
     sure = context.spec.margin_fraction or MIDDLE
-    pools = [(load, _pool(entry, load, service, sure)[0]) for load in loads]
+    for load in loads:
+        _check(entry, load, service)
+    pools = [(load, replicas_for(entry, load, service, sure)[0]) for load in loads]
     own = owned_offer(entry.on, named, catalog, supply, entry.regions)
     enough = own is not None and sum(each.total for _, each in pools) <= (own.node_count_max or 0)
     return _plan(entry, own if own and enough else named, service, pools, context)
+
+
+def held_for(entry: Service, context: Context) -> int:
+    """Accelerators of one's own that a measured service may stand on."""
+    supply, catalog = context.spec.supply, context.catalog
+    assert entry.on
+    named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
+    own = owned_offer(entry.on, named, catalog, supply, entry.regions)
+    return own.held if own else 0
 
 
 def measured_rungs(plan: ServicePlan, entry: Service, confidences: Iterable[float]) -> Iterator[Rung]:
@@ -62,7 +71,7 @@ def measured_rungs(plan: ServicePlan, entry: Service, confidences: Iterable[floa
     service = MeasuredService.of(read_service_rows(entry.model.measured), size)
     loads = [class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items()]
     for sure in confidences:
-        pools = [(load, *_pool(entry, load, service, sure)) for load in loads]
+        pools = [(load, *replicas_for(entry, load, service, sure)) for load in loads]
         total = sum(count.total for _, count, _ in pools)
         yield Rung(
             name=plan.name,
@@ -70,7 +79,11 @@ def measured_rungs(plan: ServicePlan, entry: Service, confidences: Iterable[floa
             replica_count=sum(count.needed for _, count, _ in pools),
             accelerator_count=total * size,
             usd_per_year=None if usd is None else usd.value * total / plan.replica_count,
-            probability=min(_chance(service, load, count.needed) for load, count, _ in pools),
+            probability=min(
+                chance
+                for load, count, _ in pools
+                for chance in (1.0, *chances(service, load, count.needed).values())
+            ),
             binds="" if all(reached for *_, reached in pools) else Confidence.NOT_BY_REPLICAS,
         )
 
@@ -88,50 +101,21 @@ def _in_requests(name: str, spec: LatencyClass, service: MeasuredService) -> Lat
     return spec.model_copy(update={"traffic": traffic.model_copy(update={"rate_per_s": rate_per_s})})
 
 
-def _pool(
-    entry: Service, load: ClassLoad, service: MeasuredService, sure: float
-) -> tuple[ReplicaCount, bool]:
-    """How many replicas a class takes so that its goals hold so surely, and whether any number does.
-
-    Formula  as many as the middle takes, where every goal holds so probably; else as rows take which are as
-             slow as 1 in 1 / (1 − sure) further runs
-    """
+def _check(entry: Service, load: ClassLoad, service: MeasuredService) -> None:
+    """Raises InfeasibleError where a request alone misses a goal."""
     goals_s = load.traffic.slo.latencies_s
-    limit = service.rate_limit(goals_s, load.traffic.slo.success)
-    if limit <= 0:
-        lines = []
-        for name, goal_s in goals_s.items():
-            alone = service.quantile(0.0, name)
-            if alone is not None and (alone_s := float(np.max(alone))) > goal_s:
-                took, goal = format_seconds(alone_s), format_seconds(goal_s)
-                told = f"a request alone takes {took}, {goal} is promised"
-                lines.append(("binds", f"{metric_text(name)}: {told}"))
-        if not lines:
-            lines.append(("binds", "success: first tokens come later than the gateway waits for them"))
-        raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=tuple(lines))
-    slow = service.slowed(service.spread_factor ** (NormalDist().inv_cdf(sure) / Z_80))
-    surely = slow.rate_limit(goals_s, load.traffic.slo.success) if sure > MIDDLE else limit
-    zones = entry.zones if load.traffic.outlasts_zone else 1
-
-    def counted(per_replica_per_s: float) -> ReplicaCount:
-        return ReplicaCount.of(
-            load.peak_per_s,
-            per_replica_per_s,
-            zones=zones,
-            availability_fraction=entry.availability_fraction,
-        )
-
-    least = counted(limit)
-    if not surely or sure <= MIDDLE or _chance(service, load, least.needed) >= sure:
-        return least, surely > 0.0
-    return counted(surely), True
-
-
-def _chance(service: MeasuredService, load: ClassLoad, replicas: int) -> float:
-    """That the least probable goal of a class holds with so many replicas at its peak."""
-    rate = load.peak_per_s / max(replicas, 1)
-    found = ((_latency_s(service, rate, name), goal) for name, goal in load.traffic.slo.latencies_s.items())
-    return min((each.probability_within(goal) for each, goal in found if each), default=1.0)
+    if service.rate_limit(goals_s, load.traffic.slo.success) > 0:
+        return
+    lines = []
+    for name, goal_s in goals_s.items():
+        alone = service.quantile(0.0, name)
+        if alone is not None and (alone_s := float(np.max(alone))) > goal_s:
+            took, goal = format_seconds(alone_s), format_seconds(goal_s)
+            told = f"a request alone takes {took}, {goal} is promised"
+            lines.append(("binds", f"{metric_text(name)}: {told}"))
+    if not lines:
+        lines.append(("binds", "success: first tokens come later than the gateway waits for them"))
+    raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=tuple(lines))
 
 
 def _plan(
@@ -252,20 +236,20 @@ def _class(
     record.note(
         "holds_until_per_s", holds, "replicas × rate per replica", "replicas", "rate_per_replica_per_s"
     )
-    window_s = load.traffic.slo.finish_within_s
+    window_s, holding = load.traffic.slo.finish_within_s, chances(service, load, count.needed)
     outcomes = []
     for name, goal_s in goals_s.items():  # without a prediction where the rows cannot say
         found = _latency_s(service, rate, name)
         # Without a measured first output the answer comes whole.
         as_read = name if name in figures else name.replace("ttft", "e2e")
-        outcomes.append(_outcome(name, goal_s, found, "at the peak rate", as_read))
+        outcomes.append(_outcome(name, goal_s, found, holding.get(name), "at the peak rate", as_read))
     if window_s is not None:
         work = load.mean_rate_per_s * DAY_S / count.needed
         # Where the rate may be nothing, the far end is that of its middle.
         ends_s = work / limits.value, work / limits.high, work / (limits.low or limits.value)
         done_s = Estimate(*ends_s, "s", limits.source)
         said, used = "a day's requests / what the replicas carry", ("work", "holds_until_per_s")
-        outcomes.append(_outcome("finish_within", window_s, done_s, said, *used))
+        outcomes.append(_outcome("finish_within", window_s, done_s, holding["finish_within"], said, *used))
     lengths, share = load.traffic.lengths, count.total / replicas
     # A default length is no property of what was measured: an embedding has no 211 output tokens.
     is_said = {name: traffic.trace is not None or name in traffic.model_fields_set for name in LENGTHS}
@@ -312,15 +296,15 @@ def _latency_budget(mean_s: float, service: MeasuredService) -> tuple[Part, ...]
 
 
 def _outcome(
-    goal: str, limit_s: float, found: Estimate | None, formula: str, *inputs: str
+    goal: str, limit_s: float, found: Estimate | None, holds: float | None, formula: str, *inputs: str
 ) -> serving.SloOutcome:
     """A goal, what is predicted for it, and how probably it holds; nothing where the rows cannot say."""
     if found is None:
         return serving.SloOutcome(goal, limit_s, None, None)
-    at, holds = f"slos.{goal}", found.probability_within(limit_s)
+    at = f"slos.{goal}"
     record.note(f"{at}.predicted", found, formula, *inputs)
-    said = "share of what the range leaves that is within the goal"
-    record.note(f"{at}.holds_probability", holds, said, f"{at}.predicted", "goals")
+    said = "that a further run is no slower than still keeps the goal at this rate"
+    record.note(f"{at}.holds_probability", holds, said, "rows", "goals")
     return serving.SloOutcome(goal, limit_s, found, found.value <= limit_s, holds_probability=holds)
 
 

@@ -43,6 +43,9 @@ JOINED = ("shell", "slurm")  # targets that start workers apart, and what joins 
 Target = Literal["shell", "compose", "slurm", "kubernetes", "ray", "skypilot", "triton"]
 
 
+LOST = re.compile(r"^\W*lost: (.+)$", re.MULTILINE)  # what the head of a file says that its target has not
+
+
 @dataclass(frozen=True, slots=True)
 class Rendered(Shown):
     """Files of a plan for one target; `folder` None: they were not written."""
@@ -58,7 +61,9 @@ class Rendered(Shown):
         """The files themselves, or what was written; and each note."""
         if self.folder is not None:
             wrote = [f"wrote {self.folder}/{each.path}" for each in self.files]
-            return [*wrote, *(line for note in self.notes for line in field("", note))]
+            told = [(each.path, lost) for each in self.files for lost in LOST.findall(each.text)]
+            notes = [*self.notes, *(f"{path} lost: {lost}" for path, lost in told)]
+            return [*wrote, *(line for note in notes for line in field("", note))]
         shown = [line for each in self.files for line in (f"# --- {each.path}", each.text.rstrip("\n"), "")]
         return [*(f"# {note}" for note in self.notes), *shown]
 

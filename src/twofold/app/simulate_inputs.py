@@ -69,6 +69,11 @@ def as_saved(given: Rehearsable) -> Iterator[None]:
     """What breaks while worlds are made of a saved plan is a figure that somebody changed, no bug of ours."""
     try:
         yield
+    except ValueRefusedError as error:
+        if not given.changed:
+            raise
+        why = given.changed[0].partition(";")[0]  # which may be what makes it unable
+        raise ValueRefusedError(f"{error.message}; {why}", hint=error.hint) from error
     except (AssertionError, ArithmeticError) as error:
         if not given.saved:
             raise

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from twofold.answer.derivation import Noted, assumed_leaf, figures_of
+from twofold.answer.derivation import Noted, assumed_leaf, figures_of, spec_leaf
 from twofold.building.entries import Entry, electricity, grid_gco2_per_kwh
 from twofold.building.power import BESIDE, Housed, beside_w, efficiency
 from twofold.catalog.catalog import Catalog
@@ -102,7 +102,7 @@ def compliance_derivations(
     known: dict[str, Input | Sequence[Input]] = {
         name: assumed_leaf("days", f"{each:,.4g} d", where) for name, each in days.items()
     }
-    known["requests"] = assumed_leaf("requests", format_si(logs.requests_per_s, "1/s"), "spec traffic")
+    known["requests"] = spec_leaf("requests", format_si(logs.requests_per_s, "1/s"), "traffic")
     for row in catalog.rows(ComplianceFigure):
         known[row.item] = _figure(row, f"compliance_figures {row.category}: {row.item}")
     for name, note in book.items():

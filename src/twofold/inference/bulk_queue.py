@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-COUNTS = 240  # numbers that may wait as a batch begins, evenly by their roots: so Poisson counts spread
-BEYOND = 400  # waiting requests beyond the largest batch that they reach: at 99 % load fifty do on average
+UNIT = 100  # numbers that may wait as a batch begins: up to this one each
+COUNTS = 150  # and above spread evenly by their roots, as Poisson counts spread
+BEYOND = 400  # waiting requests beyond the largest batch that they reach: at 98 % load 24 do on average
+REACH = 12.0  # standard deviations of a Poisson count, beyond which it never is
 MOMENTS = 8  # of arrival within one batch, for each pair of batches, at least
 ARRIVALS = 4000  # that are looked at, at least
 NEGLIGIBLE = 1e-7  # a pair of batches that holds less of all requests is left out
@@ -43,11 +45,12 @@ def taken(rate_per_s: float, batch_sizes: tuple[float, ...], service_s: tuple[fl
              any moment of it, waits for its rest, and for as many largest batches as stand before.
     Units    requests/s; requests; seconds.
     Source   Neuts, "A general class of bulk queues with Poisson input" (1967).
-    Limits   counts between two of COUNTS are shared by both so that means are kept; beyond B + BEYOND nothing
-             waits.
+    Limits   up to 98 % of the largest batches' rate; counts between two that are told apart are shared by
+             both, so that means are kept.
     """
     largest = float(int(batch_sizes[-1]))
-    counts = np.unique(np.rint(np.linspace(0.0, np.sqrt(largest + BEYOND), COUNTS) ** 2))
+    above = np.linspace(np.sqrt(UNIT), np.sqrt(largest + BEYOND), COUNTS) ** 2
+    counts = np.unique(np.append(np.arange(UNIT), np.rint(above)))
     waits = counts[1:]
     batch = np.minimum(waits, largest)
     takes_s, left = np.interp(batch, batch_sizes, service_s), waits - batch
@@ -69,13 +72,19 @@ def taken(rate_per_s: float, batch_sizes: tuple[float, ...], service_s: tuple[fl
 
 def _shared(mean: Array, counts: Array, left: Array) -> Array:
     """How much of left + Poisson(mean) falls to each count: between two it is shared, the nearer has more."""
-    ways = np.arange(counts[-1] + 1.0)
-    log_factorial = np.cumsum(np.log(np.maximum(ways, 1.0)))
-    exactly = np.exp(ways * np.log(np.maximum(mean, SELDOM)) - mean - log_factorial)
+    most = float(mean.max())
+    width = int(2.0 * REACH * np.sqrt(most) + 50.0)
+    begins = np.maximum(0.0, np.floor(mean - width / 2.0))  # of the counts that Poisson may be
+    ways = begins + np.arange(width)
+    log_factorial = np.cumsum(np.log(np.maximum(np.arange(most + width + 1.0), 1.0)))
+    exactly = np.exp(ways * np.log(np.maximum(mean, SELDOM)) - mean - log_factorial[ways.astype(int)])
     more = 1.0 - np.cumsum(exactly, axis=1)
     over = counts - left
-    asked = np.maximum(over, 0.0).astype(int)
-    exactly, more = (np.take_along_axis(each, asked, axis=1) for each in (exactly, more))
+    asked = np.maximum(over, 0.0)
+    at = np.clip(asked - begins, 0, width - 1).astype(int)
+    is_far = (asked < begins) | (asked - begins >= width)
+    exactly, more = (np.take_along_axis(each, at, axis=1) for each in (exactly, more))
+    exactly, more = np.where(is_far, 0.0, exactly), np.where(is_far, asked < begins, more)
     # E[(Poisson − over)⁺], whose second differences are the shares.
     excess = np.where(over > 0.0, mean * (more + exactly) - asked * more, mean - over)
     falls = np.diff(excess, axis=1) / np.diff(counts)

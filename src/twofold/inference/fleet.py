@@ -61,6 +61,15 @@ class ReplicaCount:
         needed = max(
             1, int(np.ceil(peak_per_s / (limit_per_s * float(target_utilisation(at_once_count))) - 1e-9))
         )
+        return cls.with_spares(needed, servers, zones=zones, availability_fraction=availability_fraction)
+
+    @classmethod
+    def with_spares(
+        cls, needed: int, servers: int = 1, *, zones: int = 1, availability_fraction: float = 0.999
+    ) -> Self:
+        """So many replicas, with spares as `of` counts them."""
+        if not needed:
+            return cls(0, 0, max(1, zones))
         zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
         spare = _failure_spares(needed, availability_fraction, REPLICA_AVAILABILITY**servers)
         return cls(needed, max(zone_spare, spare), max(1, zones))

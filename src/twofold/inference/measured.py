@@ -22,6 +22,7 @@ from twofold.perf.known import spread_factor
 from twofold.perf.types import Floats
 
 POINTS = 200
+MOST_FRACTION = 0.98  # of the rate at which batches follow without a pause
 READ_AT = ("p50", "p95", "p99")  # what a `Latency` is given
 QUANTILES = (0.50, 0.95, 0.99)
 SAID = {
@@ -184,7 +185,8 @@ class MeasuredService:
         `goals_s` are seconds by name, `ttft_p95` and its like, each judged on its own metric and quantile.
         Of `success` the rows judge whether first tokens come before the gateway gives up.
         """
-        rates = np.linspace(0.0, self.saturation_per_s, POINTS, endpoint=False)
+        most = 1.0 if self.curve else MOST_FRACTION
+        rates = np.linspace(0.0, most * self.saturation_per_s, POINTS)
         held = bisect_left(rates, True, key=lambda rate: not self._holds(rate, goals_s, success))
         return float(rates[held - 1]) if held else 0.0
 

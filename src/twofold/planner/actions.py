@@ -203,6 +203,8 @@ def _risks(plan: Plan) -> Iterator[str]:
         yield from (f"{half.name}: {text}: name no more" for text in half.warnings if OWN_FEWER in text)
     if plan.serving and not plan.rehearsed:
         yield f"not rehearsed, closed form only: `twofold {_rehearsal(plan)}`"
+    elif rows := [each.name for each in plan.serving if each.parameters is None]:
+        yield f"not rehearsed with the rest: {', '.join(rows)}, measured rows: `twofold simulate SPEC`"
     for half in plan.halves:
         price, count = half.machine.price, half.machine.node_count - half.machine.base_node_count
         if price and not price.gate and price.kind == ON_DEMAND and count > 1:

@@ -202,8 +202,9 @@ def _measured_rungs(service: ServicePlan, context: Context) -> Iterator[Rung]:
     """The same of a service of measured rows."""
     entry = next(each for each in context.spec.services if each.name == service.name)
     confidences = sorted({*CONFIDENCES, context.spec.confidence_fraction})
+    held = measured_serving.held_for(entry, context) if service.machine.price is None else 0
     for rung in measured_serving.measured_rungs(service, entry, confidences):
-        yield replace(rung, gate=_beyond(service, rung.accelerator_count))
+        yield replace(rung, gate=_beyond(service, rung.accelerator_count, held))
 
 
 def _beyond(half: TrainingPlan | ServicePlan, accelerator_count: int, own_count: int = 0) -> str:

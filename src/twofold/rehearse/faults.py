@@ -209,7 +209,8 @@ def node_losses(
                 f"a node that is back after {format_seconds(event.back_after_s)} has not been missed yet",
                 hint=f"write {format_seconds(detection_s)} or more: so long a failure takes to be known",
             )
-        cause, known = events.FaultCause.HOST, [cause.value for cause in events.FaultCause]
+        known = [cause.value for cause in events.FaultCause if cause is not events.FaultCause.INPUT]
+        cause = events.FaultCause.HOST
         if "cause" in event.model_fields_set:
             if event.cause not in known:
                 what = f"`{event.cause[:64]}` is no cause of a {event.kind}"

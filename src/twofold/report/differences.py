@@ -189,7 +189,7 @@ def telling_lines(changes: Sequence[Change]) -> list[str]:
 
 
 def _more(count: int, shown: int) -> str:
-    return f"{count_line(count)}, {count - shown} more: --all"
+    return f"{count_line(count)}, {count - shown:,} more: --all"
 
 
 def _chosen(changes: Sequence[Change]) -> Iterator[tuple[int, Change]]:

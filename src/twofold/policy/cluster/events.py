@@ -33,7 +33,7 @@ class FaultCause(Enum):
     POWER = "power"
     THERMAL = "thermal"
     SOFTWARE = "software"
-    INPUT = "input"  # it cannot do what it was told: it would fail the same again
+    INPUT = "input"  # of a job, no node: it cannot do what it was told, and is likely to fail the same again
     MAINTENANCE = "maintenance"  # planned: no sign of a bad node
     UNKNOWN = "unknown"
 

@@ -11,7 +11,10 @@ from twofold.policy.cluster.placement import FreeNodes, Node, NodeUse
 from twofold.policy.cluster.settings import FaultSettings
 from twofold.policy.cluster.view import ClusterView, Due
 
-NOT_THE_NODES = frozenset({events.FaultCause.SOFTWARE, events.FaultCause.MAINTENANCE})
+NOT_THE_NODES = frozenset(
+    {events.FaultCause.SOFTWARE, events.FaultCause.INPUT, events.FaultCause.MAINTENANCE}
+)
+INPUT_FAILURES_MAX = 2  # the second says that the first was no chance
 REMEMBERED_FAILURES_MAX = 32  # of one node
 NEW_REPAIR_FRACTION = 0.2  # of the latest repair in the smoothed repair time
 DOUBLINGS_MAX = 64  # far beyond any backoff_s_max; keeps 2**n finite
@@ -196,10 +199,11 @@ def interrupted(
     job.failed_count += 1
     view.counts.interrupted += 1
     # A program that crashes again and again says nothing of how often sound ones are interrupted.
-    is_wrong = cause is events.FaultCause.INPUT
-    if not is_wrong and (cause is not events.FaultCause.SOFTWARE or job.failed_count == 1):
+    of_program = cause in (events.FaultCause.SOFTWARE, events.FaultCause.INPUT)
+    if not of_program or job.failed_count == 1:
         view.interruptions.fail()
     halt(view, job)
+    is_wrong = cause is events.FaultCause.INPUT and job.failed_count >= INPUT_FAILURES_MAX
     if is_wrong or job.failed_count > faults.restart_limit:
         end(view, job, now_s)
         view.counts.failed += 1
