@@ -12,5 +12,5 @@ for name in ("torch", "transformers", "psutil"):
 def test_r_125_memory_grows_by_the_formula_with_lengths_and_with_clients() -> None:
     found = {name: grew(name) for name in CASES}
     for each in found.values():
-        assert each.fitted == pytest.approx(each.formula, rel=0.05), each.line
+        assert each.fitted == pytest.approx(each.formula, rel=0.08), each.line
     assert found["half the heads"].formula == found["one context"].formula / 2
