@@ -74,6 +74,12 @@ def test_one_file_is_written_at_a_time() -> None:
         write_report(Path("twofold.yaml"), Path("out"), as_markdown=True, as_table=True)
 
 
+def test_a_page_that_is_named_as_markdown_is_markdown(tmp_path: Path) -> None:
+    spec = Path(__file__).parents[2] / "examples" / "laptop"
+    write_report(spec, tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text("utf-8").startswith("# ")
+
+
 @pytest.mark.parametrize(
     ("words", "name"), [([], "html"), (["--md"], "md"), (["--xlsx"], "xlsx"), (["--table", "goals"], "csv")]
 )

@@ -74,6 +74,21 @@ def test_the_page_has_the_numbers_that_the_json_has(examples: dict[str, Plan]) -
             assert f"{plan.money.total_usd:,.2f}" in made
 
 
+def test_the_page_has_a_layout_for_each_kind_of_replica(examples: dict[str, Plan]) -> None:
+    several = 0
+    for plan in examples.values():
+        page = plan_page(plan, "0" * 64)
+        for service in plan.serving:
+            kinds = {pool.replica.text for pool in service.pools}
+            several += len(kinds) > 1
+            for pool in service.pools if len(kinds) > 1 else ():
+                path = f"serving.{service.name}.pools.{pool.name}.replica"
+                assert f"one replica for {' and '.join(pool.classes)}" in page
+                assert f'href="#{path}"' in page and f'id="{path}"' in page
+                assert pool.replica.text in page
+    assert several
+
+
 def test_page_screen_and_json_show_one_number_by_one_formatter(
     examples: dict[str, Plan], example_data: dict[str, dict[str, Any]]
 ) -> None:

@@ -49,7 +49,7 @@ def write_report(
     today: date | None = None,
 ) -> Reported:
     """What `report` writes: a page, or one of the other files. Raises UsageError where two are asked for."""
-    as_table = as_table or bool(table)
+    as_table, as_markdown = as_table or bool(table), as_markdown or out.suffix == ".md"
     if as_markdown + as_workbook + as_table > 1:
         raise UsageError("one file is written", hint="leave out all but one of --md, --xlsx and --csv")
     if as_workbook:

@@ -93,7 +93,8 @@ def _unknowns(plan: Plan) -> Iterator[Chart]:
         bars = tuple(Bar(name, (Piece(name, swing, -swing / 2),)) for name, swing in ranked)
         if bars:
             title = f"how far each unknown alone moves the first {of}"
-            yield Bars(f"unknowns.{of.split()[0]}", title, Axis(f"moves the first {of} by", "fraction"), bars)
+            axis, note = Axis(f"moves the first {of} by", "fraction"), "beside a bar stands its whole length"
+            yield Bars(f"unknowns.{of.split()[0]}", title, axis, bars, note=note)
 
 
 def _day(plan: Plan) -> Iterator[Chart]:

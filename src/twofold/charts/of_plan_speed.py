@@ -89,9 +89,8 @@ def _scaling(run: TrainingPlan) -> Iterator[Chart]:
     )
     x, y = Axis("accelerators", "", log=True), Axis("step", "s", log=True)
     planned = (Rule("planned", float(run.machine.accelerator_count), upright=True),)
-    yield Curves(
-        f"scaling.{run.name}", f"{run.name}: a step on more accelerators", x, y, (line,), (), planned
-    )
+    title = f"{run.name}: a step on more accelerators, its batch grown with them"
+    yield Curves(f"scaling.{run.name}", title, x, y, (line,), (), planned)
 
 
 def _goals(service: serving.ServicePlan) -> Iterator[Chart]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results.ledger import LineItem
 from twofold.contracts.results.plan import Derivation, Input, Plan
-from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
+from twofold.contracts.results.serving import ClassPlan, Replica, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
@@ -22,6 +22,17 @@ UNPRICED = "of what the spec allows and was tried, one that keeps every goal; no
 def place_of(half: TrainingPlan | ServicePlan) -> str:
     """Where a run or service stands in the plan's paths."""
     return f"{'training' if isinstance(half, TrainingPlan) else 'serving'}.{half.name}"
+
+
+def replicas_of(service: ServicePlan) -> tuple[tuple[str, Replica, str], ...]:
+    """The kinds of replicas of a service, each with its name and path; classes may have their own."""
+    at = place_of(service)
+    if len({pool.replica.text for pool in service.pools}) < 2:
+        return (("one replica", service.replica, f"{at}.replica"),)
+    return tuple(
+        (f"one replica for {' and '.join(pool.classes)}", pool.replica, f"{at}.pools.{pool.name}.replica")
+        for pool in service.pools
+    )
 
 
 def entries_of(plan: Plan) -> tuple[Derivation, ...]:
@@ -171,8 +182,9 @@ def _of_service(service: ServicePlan) -> Iterator[Derivation]:
     yield Derivation(f"{at}.replica_count", "those that serve, and spares", (serve, spares))
     why = Input("survives", service.spare_reason, "", "", f"spec {at}.availability, zones")
     yield Derivation(f"{at}.spare_count", "so many more that it is as available as the spec asks", (why,))
-    chosen = Input("taken", service.replica.text, "", "", "chosen")
-    yield Derivation(f"{at}.replica", _chosen(service), (chosen, *memory, *cost))
+    for label, replica, path in replicas_of(service):
+        chosen = Input(label, replica.text, "", "", "chosen")
+        yield Derivation(path, _chosen(service), (chosen, *memory, *cost))
     for one in service.classes:
         for slo in one.slos:
             yield from _of_goal(f"{at}.classes.{one.name}", one, slo)

@@ -11,7 +11,7 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
 from twofold.pages.html import cell, element, link, page, pictures, table, text
-from twofold.pages.plan_entries import ASKED, JOINT, KNOWN, OTHERS, RISKS, entries_of, place_of
+from twofold.pages.plan_entries import ASKED, JOINT, KNOWN, OTHERS, RISKS, entries_of, place_of, replicas_of
 from twofold.pages.sections import FIGURE
 from twofold.report.figures import chance, likely, percent, ranged
 from twofold.report.money import number_text
@@ -138,6 +138,8 @@ def _deadline(run: TrainingPlan, plan: Plan, known: set[str]) -> str:
 def _service(service: ServicePlan, plan: Plan, known: set[str]) -> Iterator[str]:
     at = place_of(service)
     spares = f"{service.spare_count} of them spare: {service.spare_reason}"
+    layouts = replicas_of(service)
+    alone = next((f" of {name}" for name, one, _ in layouts[1:] and layouts if one == service.replica), "")
     rows = [
         ("a year", _linked(service.cost_usd_per_year, f"{at}.cost_usd_per_year", known)),
         (
@@ -146,9 +148,9 @@ def _service(service: ServicePlan, plan: Plan, known: set[str]) -> Iterator[str]
             + ", "
             + _linked_text(spares, f"{at}.spare_count", known),
         ),
-        ("one replica", _linked_text(service.replica.text, f"{at}.replica", known)),
+        *((text(label), _linked_text(replica.text, path, known)) for label, replica, path in layouts),
         (
-            "memory",
+            text(f"memory{alone}"),
             _linked(service.memory_bytes, f"{at}.memory_bytes", known, "memory B")
             + _of(service.memory_capacity_bytes, f"{at}.memory_capacity_bytes", known),
         ),

@@ -107,7 +107,7 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
         ("step", lambda point: ranged(point.step_s)),
         ("efficiency", lambda point: ranged(point.efficiency_fraction)),
     )
-    yield titled("SCALING", run.name, scaling)
+    yield titled("SCALING", f"{run.name}, its batch grown with the accelerators", scaling)
     tenancy = listed(
         run.tenancy,
         ("machines", lambda one: one.name),
