@@ -25,7 +25,7 @@ def test_a_question_left_out_is_named(run, words: str, what: str, hint: str) -> 
 
 
 def test_out_keeps_the_data_beside_what_is_printed(run) -> None:
-    assert "Also write the data of --json" in " ".join(run("twofold plan --help").out.split())
+    assert "Also write the answer to this file, as JSON" in " ".join(run("twofold plan --help").out.split())
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("isl_mean", "ISL mean"), ("concurrency", "concurency")])

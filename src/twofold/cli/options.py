@@ -74,7 +74,7 @@ NAMES = text  # names with commas between them; `--help` shows the function's na
 SPEC = click.argument("spec", type=FILE)
 JSON = flag("--json", "Print data, with a versioned schema name.", "as_json")
 OUT = option(
-    "--out", "Also write the data of --json to this file; a plan knows its spec there.", "kept", type=FILE
+    "--out", "Also write the answer to this file, as JSON.", "kept", type=FILE
 )
 CSV = flag("--csv", "Print the main table for a spreadsheet.", "as_csv")
 TABLE = option("--table", "Print another of its tables so; a wrong name lists them.", "csv_table", default="")
