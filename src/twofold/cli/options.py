@@ -73,9 +73,7 @@ RANKS = click.IntRange(1, 4096)
 NAMES = text  # names with commas between them; `--help` shows the function's name
 SPEC = click.argument("spec", type=FILE)
 JSON = flag("--json", "Print data, with a versioned schema name.", "as_json")
-OUT = option(
-    "--out", "Also write the answer to this file, as JSON.", "kept", type=FILE
-)
+OUT = option("--out", "Also write the answer to this file, as JSON.", "kept", type=FILE)
 CSV = flag("--csv", "Print the main table for a spreadsheet.", "as_csv")
 TABLE = option("--table", "Print another of its tables so; a wrong name lists them.", "csv_table", default="")
 TABLES = (CSV, TABLE)
