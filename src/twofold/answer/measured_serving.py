@@ -42,25 +42,19 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
             f"`{entry.name}` is measured, but not where",
             hint="name the machines of one replica, for example `on: 1xL40S`",
         )
-    supply, catalog = context.spec.supply, context.catalog
-    named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
+    named, own = _machines(entry, context)
     service = MeasuredService.of(read_service_rows(path), named.node.accelerator_count)
-    loads = tuple(class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items())
-    sure = context.spec.margin_fraction or MIDDLE
+    loads, sure = _loads(entry, service), context.spec.margin_fraction or MIDDLE
     for load in loads:
         _check(entry, load, service)
     pools = [(load, replicas_for(entry, load, service, sure)[0]) for load in loads]
-    own = owned_offer(entry.on, named, catalog, supply, entry.regions)
     enough = own is not None and sum(each.total for _, each in pools) <= (own.node_count_max or 0)
     return _plan(entry, own if own and enough else named, service, pools, context)
 
 
 def held_for(entry: Service, context: Context) -> int:
     """Accelerators of one's own that a measured service may stand on."""
-    supply, catalog = context.spec.supply, context.catalog
-    assert entry.on
-    named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
-    own = owned_offer(entry.on, named, catalog, supply, entry.regions)
+    _, own = _machines(entry, context)
     return own.held if own else 0
 
 
@@ -69,9 +63,8 @@ def measured_rungs(plan: ServicePlan, entry: Service, confidences: Iterable[floa
     assert entry.model.measured
     size, usd = plan.replica.accelerator_count, plan.cost_usd_per_year
     service = MeasuredService.of(read_service_rows(entry.model.measured), size)
-    loads = [class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items()]
     for sure in confidences:
-        pools = [(load, *replicas_for(entry, load, service, sure)) for load in loads]
+        pools = [(load, *replicas_for(entry, load, service, sure)) for load in _loads(entry, service)]
         total = sum(count.total for _, count, _ in pools)
         yield Rung(
             name=plan.name,
@@ -86,6 +79,18 @@ def measured_rungs(plan: ServicePlan, entry: Service, confidences: Iterable[floa
             ),
             binds="" if all(reached for *_, reached in pools) else Confidence.NOT_BY_REPLICAS,
         )
+
+
+def _machines(entry: Service, context: Context) -> tuple[Offer, Offer | None]:
+    """The machines that the spec names, for rent, and your own of them."""
+    supply, catalog = context.spec.supply, context.catalog
+    assert entry.on
+    named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
+    return named, owned_offer(entry.on, named, catalog, supply, entry.regions)
+
+
+def _loads(entry: Service, service: MeasuredService) -> tuple[ClassLoad, ...]:
+    return tuple(class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items())
 
 
 def _in_requests(name: str, spec: LatencyClass, service: MeasuredService) -> LatencyClass:

@@ -43,6 +43,7 @@ from twofold.core.errors import (
     ValueRefusedError,
 )
 from twofold.gating.build import overflow_settings
+from twofold.perf.constants import Constants
 from twofold.rehearse.pools import RehearsalTables, measured_services
 from twofold.rehearse.rehearsals import RehearsalRuns
 from twofold.twin.cluster import cluster_types
@@ -66,7 +67,10 @@ class Rehearsable:
 
 @contextmanager
 def as_saved(given: Rehearsable) -> Iterator[None]:
-    """What breaks while worlds are made of a saved plan is a figure that somebody changed, no bug of ours."""
+    """What breaks while worlds are made of a saved plan is a figure that somebody changed, no bug of ours.
+
+    What is refused of a plan whose spec is another one by now says so too.
+    """
     try:
         yield
     except ValueRefusedError as error:
@@ -140,17 +144,21 @@ def _of_plan(source: Any) -> Rehearsable:
     data = source if file is None else read_plan(file)
     plan = plan_value(data)
     changed = () if file is None else spec_changed(data, file)
-    beside = Path.cwd() if file is None else file.parent
-    tables = local_tables(device_folder(beside), calibration_file(beside), None, starts_file(beside))
-    is_ours = plan.digests.constants == tables.constants.digest
-    notes = (*changed, *(() if is_ours else (OTHER_CONSTANTS,)))
     saved = not isinstance(source, Plan)
     if file and not changed and (spec := spec_beside(data, file)):  # with its policies and measured rows
-        made = _rehearsable(ready(spec, None), plan)
-        return replace(made, notes=(*notes, *made.notes), saved=saved)
+        own = ready(spec, None)
+        made = _rehearsable(own, plan)
+        return replace(made, notes=(*_of_others(plan, own.constants), *made.notes), saved=saved)
+    beside = Path.cwd() if file is None else file.parent
+    tables = local_tables(device_folder(beside), calibration_file(beside), None, starts_file(beside))
     catalog = load_catalog()
     made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog, plan.models))
-    return Rehearsable(plan, plan_digest(plan), made_of, (*notes, *_of_valleys(plan)), saved, changed)
+    notes = (*changed, *_of_others(plan, tables.constants), *_of_valleys(plan))
+    return Rehearsable(plan, plan_digest(plan), made_of, notes, saved, changed)
+
+
+def _of_others(plan: Plan, constants: Constants) -> tuple[str, ...]:
+    return () if plan.digests.constants == constants.digest else (OTHER_CONSTANTS,)
 
 
 def _of_valleys(plan: Plan) -> tuple[str, ...]:
