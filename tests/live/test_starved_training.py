@@ -1,9 +1,10 @@
 """Real runs that wait: for a source that is slow, and for cores that something else has."""
 
 import json
-import subprocess
-import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from twofold.live.processes import stop_all
 from twofold.live.training.train_job import TrainJob, run_training
 from twofold.measure.doctor import busy_machine, input_bound
 
-pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
+psutil = pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
 pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
@@ -92,20 +93,36 @@ def waited(run: TrainingMeasured) -> float:
     return share / (1.0 - share)
 
 
-def test_burnt_cores_say_that_this_machine_is_busy(tmp_path: Path) -> None:
-    import os
+@contextmanager
+def without_its_core(name: str) -> Iterator[None]:
+    """The ranks of this process's run `name` have their cores for a third of the time.
 
-    burners = [
-        # A session each: Linux shares a core between sessions first, and ours has one of its own.
-        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
-        for _ in range(4 * len(os.sched_getaffinity(0)))
-    ]
+    They are stopped and continued, not crowded out: how much a crowd takes is the scheduler's choice.
+    """
+    over = threading.Event()
+
+    def take_turns() -> None:
+        ours = psutil.Process()
+        while not over.wait(0.01):
+            for rank in ours.children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if name in " ".join(rank.cmdline()):
+                        rank.suspend()
+                        time.sleep(0.02)
+                        rank.resume()
+
+    turns = threading.Thread(target=take_turns)
+    turns.start()
     try:
-        record = trained(tmp_path, "starved", corpus_bytes=60_000, steps=200)
+        yield
     finally:
-        for burner in burners:
-            burner.kill()
-            burner.wait()
+        over.set()
+        turns.join()
+
+
+def test_ranks_that_are_kept_from_their_cores_say_that_this_machine_is_busy(tmp_path: Path) -> None:
+    with without_its_core("starved"):
+        record = trained(tmp_path, "starved", corpus_bytes=60_000, steps=200)
     finding = busy_machine(record)
     assert finding.verdict == "warn" and finding.advice.startswith("this machine is busy"), finding
     assert input_bound(record).verdict == "ok"

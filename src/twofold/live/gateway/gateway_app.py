@@ -10,6 +10,7 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from random import getrandbits
 from typing import Any
@@ -67,7 +68,7 @@ SPOKEN_REASONS = {
     events.RefusalReason.TIER_LATE: "The request was not prepared in time",
 }
 ID_HEADER, PLAIN_ID = b"x-request-id", re.compile(rb"[A-Za-z0-9._:-]{1,64}")
-DROPPED_BODIES = 8  # of the size limit
+LINGER_S = 10.0  # in which a client who still writes may read that it was refused
 READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH, METRICS_PATH, OPENAPI_PATH)
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
@@ -80,6 +81,7 @@ class Client:
         self._watcher: asyncio.Task[None] | None = None
         self.name = request_id.decode()
         self.left = False
+        self._unread = False  # there is more of the body than was read
         self.begun = False
         self.writing = False
         self.keeps = False  # the answer may be kept for others of its tenant
@@ -87,23 +89,19 @@ class Client:
         self.copy: Copy | None = None  # of what it was written, while it may be kept
 
     async def body(self, limits: GatewayLimits) -> bytes | Problem | None:
-        """The request's body; None when the client left before it was whole.
-
-        Of a body that is too large some more is read and dropped: a client that is still writing when its
-        connection closes sees a reset instead of the refusal.
-        """
-        parts, size = [], 0
+        """The request's body; None when the client left before it was whole."""
+        parts, size, self._unread = [], 0, True
         try:
             async with asyncio.timeout(limits.body_timeout_s):
-                while size <= limits.body_limit_bytes * DROPPED_BODIES:
+                while size <= limits.body_limit_bytes:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
                         return None
+                    self._unread = message.get("more_body", False)
                     part = message.get("body", b"")
                     size += len(part)
-                    if size <= limits.body_limit_bytes:
-                        parts.append(part)
-                    if not message.get("more_body", False):
+                    parts.append(part)
+                    if not self._unread:
                         break
         except TimeoutError:
             return Problem(408, f"The body did not come within {limits.body_timeout_s:g} s")
@@ -136,6 +134,13 @@ class Client:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
         self.writing = False
 
+    async def _linger(self) -> None:
+        """Read and drop what the client still writes: who is closed on while writing sees a reset instead."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while self._unread:
+                    self._unread = (await self._receive()).get("more_body", False)
+
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Waits while the client reads more slowly than the replica writes: so the replica waits too."""
         if self.copy is not None:
@@ -150,10 +155,11 @@ class Client:
         body: bytes,
         *more_headers: tuple[bytes, bytes],
         kind: tuple[bytes, bytes] = JSON_HEADER,
+        last: bool = True,
     ) -> None:
-        """A whole answer."""
+        """A whole answer; what waits behind its last byte says so by `last=False`."""
         await self.begin(status, (kind, (b"content-length", b"%d" % len(body)), *more_headers))
-        await self.write(body, last=True)
+        await self.write(body, last=last)
 
     async def refuse(self, problem: Problem, *more_headers: tuple[bytes, bytes]) -> None:
         """An error as an answer of its own, or as the last event of a stream that has begun."""
@@ -165,9 +171,12 @@ class Client:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_s))))
         if problem.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        if problem.status in (408, 413):  # the rest of the body is not read
+        if self._unread:
             headers.append((b"connection", b"close"))
-        await self.answer(problem.status, problem.body(), *headers)
+        await self.answer(problem.status, problem.body(), *headers, last=not self._unread)
+        if self._unread:
+            await self._linger()
+            await self.write(b"", last=True)
 
 
 class GatewayApp:
