@@ -52,9 +52,33 @@ def test_pools_that_are_planned_apart_are_one_on_one_machine(tmp_path: Path) -> 
     gate = served_gate(spec, 9, None)
     assert gate.differs[0] == ONE_POOL
     assert [(each.name, each.priority) for each in gate.built.settings.classes] == [("chat", 0), ("night", 1)]
-    together = parse_scenario(f"{SHORT}fleet: {{pools: priority}}", "s.yaml")
+    together = parse_scenario(f"{SHORT}policies: {{pools: priority}}", "s.yaml")
     rehearsed = simulate(spec, SimulateOptions(scenario=together)).data
     assert list(rehearsed.gate_digests.values()) == [gate.built.digest]
+
+
+def parted(folder: Path, kind: str) -> Path:
+    """The laptop with bulk work beside its chat, in pools of that kind."""
+    night = "    night:\n      traffic: {tokens_per_day: 1 Mtok, input: 128 tok, output: 48 tok}\n"
+    spec = with_policies(folder, f"{{pools: {kind}}}")
+    text = spec.read_text("utf-8").replace("  policies: {pools", f"{night}  policies: {{pools")
+    spec.write_text(text, "utf-8")
+    return spec
+
+
+def test_pools_that_a_spec_splits_are_two_behind_the_gate_that_is_rehearsed(tmp_path: Path) -> None:
+    spec = parted(tmp_path, "split")
+    gate = served_gate(spec, 9, None)
+    assert gate.differs == DIFFERS and [each.name for each in gate.pools] == ["chat", "night"]
+    assert sum(each.replica_count for each in gate.pools) == gate.replica_count >= 2
+    rules = gate.built.settings.routes.pools
+    assert rules is not None and (rules.latency_pool, rules.bulk_pool) == ("chat", "night")
+    rehearsed = simulate(spec, SimulateOptions(scenario=parse_scenario(SHORT, "s.yaml"))).data
+    assert list(rehearsed.gate_digests.values()) == [gate.built.digest] and "pools" in rehearsed.policies
+    fewest = served_gate(spec, 2, None)
+    assert [each.replica_count for each in fewest.pools] == [1, 1] and fewest.built == gate.built
+    with pytest.raises(ValueRefusedError, match="2 pools need a replica each, and this machine holds 1"):
+        served_gate(spec, 1, None)
 
 
 def with_policies(folder: Path, said: str) -> Path:

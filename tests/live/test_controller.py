@@ -28,7 +28,7 @@ from twofold.live.chained_file import head_path
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.kept_log import check_log
-from twofold.live.control.service import ServiceSettings
+from twofold.live.control.service import PoolShare, ServiceSettings
 from twofold.live.control.status import service_status
 from twofold.live.control.store import Store
 from twofold.live.control.supervisor import bring_down, bring_up, need_gateway_port
@@ -284,8 +284,15 @@ def test_the_gate_starts_and_stops_replicas_as_load_comes_and_goes(tmp_path: Pat
         bring_down(state)
 
 
-def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(tmp_path: Path) -> None:
-    """Under a canary a new artefact is offered to the gate: it decides, the controller carries out."""
+PARTED = PoolShare("chat", 1, 64), PoolShare("night", 1, 16)
+
+
+@pytest.mark.parametrize("pools", [(), PARTED], ids=["one pool", "two pools"])
+def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(
+    tmp_path: Path, pools: tuple[PoolShare, ...]
+) -> None:
+    """Under a canary a new artefact is offered to the gate: it decides, the controller carries out. Where
+    there are pools it is tried where somebody waits, and ends in both."""
     orders, state = tmp_path / "orders", tmp_path / ".twofold"
     stub = program(tmp_path, "stub", orders)
     # Margins as wide as a busy machine is uneven: what is told apart is policy's own test.
@@ -293,8 +300,12 @@ def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(tmp_pat
         stages=(gates.Stage(0.5, 200),), ttft_margin_fraction=9.0, tpot_margin_fraction=9.0
     )
     gate = gates.GateSettings(canary=canary, rollout=gates.RolloutSettings(tick_s=0.25))
+    if pools:
+        rules = gates.PoolRules("chat", "night", ("night",))
+        gate = replace(gate, routes=gates.RoutingSettings(pools=rules))
     engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program=stub)
-    settings = ServiceSettings(engine, 2, 64, free_port(), 0.001, 0.01, gate, name="stand-in")
+    port = free_port()
+    settings = ServiceSettings(engine, 2, 64, port, 0.001, 0.01, gate, name="stand-in", pools=pools)
     served, newer = Served(state, settings, orders), replace(engine, artefact=str(tmp_path / "v2"))
     try:
         bring_up(settings, state)
@@ -310,6 +321,10 @@ def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(tmp_pat
         until(lambda: versions() == {"v2"} and served.healthy() == 2, served.happened)
         assert set(statuses) == {200}
         assert any("release v2 passed its trial" in each for each in served.happened())
+        status = service_status(state, 1)
+        assert status is not None
+        there = {(each.pool, each.in_flight_limit) for each in status.replicas}
+        assert there == ({(each.name, each.in_flight_limit) for each in pools} or {("", 64)})
     finally:
         bring_down(state)
 

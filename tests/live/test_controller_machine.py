@@ -156,7 +156,12 @@ class World:
             if event["type"] == "ReplicaAdded":
                 assert name in self.there and self.there[name].is_up, "one that does not answer is announced"
                 port = event["address"]["port"]
-                told_of = {"port": port, "version": event["version"], "zone": event["zone"]}
+                told_of = {
+                    "port": port,
+                    "version": event["version"],
+                    "zone": event["zone"],
+                    "pool": event["pool"],
+                }
                 self.known[name] = {**told_of, "draining": False}
                 self.withdrawn_s.pop(name, None)
             elif event["type"] == "ReplicaRemoved" and self.is_sent(name):

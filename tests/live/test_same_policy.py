@@ -7,6 +7,7 @@ way it pulls does not depend on that.
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -80,6 +81,7 @@ class Live:
     codes: list[str]  # of refusals
     log: Path
     driver: GateDriver
+    waited_s: float = 0.0  # by those who wait for answers
 
     async def ask(self, headers: Said | None = None, **body: Any) -> None:
         async with self.client.post(self.url + PATH, json={**ASKED, **body}, headers=headers) as answer:
@@ -106,7 +108,9 @@ async def served(
     variants: tuple[str, ...] = (),
     hosted: GatewayReplica | None = None,
 ) -> AsyncIterator[Live]:
-    """The gateway in this process, told the gate of a rehearsal; engines stand in two zones by turns."""
+    """The gateway in this process, told the gate of a rehearsal; engines stand in two zones by turns, and in
+    the pools that the gate knows."""
+    pools = [name for name, _ in task.gate.in_flight_limits]
     replicas = tuple(
         GatewayReplica(
             f"r{n}",
@@ -115,6 +119,7 @@ async def served(
             f"model-{n}",
             limit,
             zone=f"zone-{n % 2 + 1}",
+            pool=pools[n % len(pools)],
             variant=variants[n] if variants else "",
             version="new" if n == 4 else "base",
         )
@@ -223,6 +228,18 @@ async def two_classes(live: Live) -> None:
         header = {"x-twofold-class": name}
         asked += [asyncio.create_task(live.ask(header, prompt=name)) for _ in range(3)]
     await asyncio.gather(*asked)
+
+
+async def heap(live: Live) -> None:
+    """A heap of work that nobody waits for, and then somebody who waits."""
+    for engine in live.engines:
+        engine.gap_s = 0.05
+    nights = [asyncio.create_task(live.ask({"x-twofold-class": "night"})) for _ in range(10)]
+    await asyncio.sleep(0.05)
+    began_s = time.monotonic()
+    await live.ask({"x-twofold-class": "chat"})
+    live.waited_s = time.monotonic() - began_s
+    await asyncio.gather(*nights)
 
 
 async def idle(live: Live) -> None:
@@ -366,15 +383,25 @@ CASES = {
         specs=(HURRIED % "60 s", HURRIED % "1 s"),
     ),
     "class priorities": Case(
-        "outliers: off",
-        "outliers: off",
-        "fleet: {pools: priority, replicas: 2}\ntraffic: {scale: 4x}",
+        "pools: priority, outliers: off",
+        "pools: priority, outliers: off",
+        "fleet: {replicas: 2}\ntraffic: {scale: 4x}",
         two_classes,
         (chats_place, lambda result: unanswered(result.classes[0])),
         rises=False,
         limit=1,
         engine_count=1,
         specs=(WAITED_FOR, BULK),
+    ),
+    "pools": Case(
+        "pools: shared, outliers: off, zones: off",
+        "pools: split, outliers: off, zones: off",
+        "traffic: {bursts: [{at: 10 s, for: 30 s, rate: 16x, class: night}]}",
+        heap,
+        (lambda live: live.waited_s, lambda result: result.classes[0].ttft_s.p95),
+        rises=False,
+        limit=4,
+        specs=(BULK, BULK),
     ),
     "queue": Case("queue: off", "queue: on", BUSY, burst, refused("full"), rises=False),
     "admission": Case("admission: off", "admission: on", BUSY, warmed_burst, refused("slo"), limit=1),
@@ -593,7 +620,7 @@ def test_a_hedge_answers_long_before_the_late_attempt_would(tmp_path: Path, stub
 
 def test_who_waits_is_served_by_the_priority_of_its_class(tmp_path: Path, stub_engines: Any) -> None:
     async def scenario() -> None:
-        task = rehearsal("fleet: {pools: priority}", "outliers: off", BULK)
+        task = rehearsal("", "pools: priority, outliers: off", BULK)
         async with stub_engines(1) as [engine], served(task, tmp_path, [engine], 1, as_it_is) as live:
             await two_classes(live)
             order = [body["prompt"] for _, _, body in engine.requests]

@@ -61,7 +61,7 @@ def test_every_arrangement_has_all_replicas_and_all_classes(
     plan, _ = made
     assert len(plan.pools) == 2
     for pools in ("planned", "shared", "priority", "split"):
-        found = pool_groups(plan, plan.pools, scenario(f"fleet: {{pools: {pools}}}").fleet)
+        found = pool_groups(plan, plan.pools, scenario(f"policies: {{pools: {pools}}}").policies.pools)
         assert {name for pools, _ in found for pool in pools for name in pool.classes} == CLASSES
         assert sum(pool.replica_count for pools, _ in found for pool in pools) == plan.replica_count
         assert len(found) == (2 if pools == "planned" else 1)
@@ -72,7 +72,7 @@ def test_a_gate_knows_who_can_wait_unless_the_pool_is_shared(
 ) -> None:
     kinds = {}
     for pools in ("shared", "priority", "split"):
-        (task,) = tasks(made, f"fleet: {{pools: {pools}}}")
+        (task,) = tasks(made, f"policies: {{pools: {pools}}}")
         night = next(each for each in task.world.gate.classes if each.name == "night")
         kinds[pools] = (night.kind, night.priority)
         rules = task.world.gate.routes.pools
@@ -83,7 +83,7 @@ def test_a_gate_knows_who_can_wait_unless_the_pool_is_shared(
 
 
 def test_each_of_two_pools_behind_a_gate_is_scaled(made: tuple[ServicePlan, RehearsalTables]) -> None:
-    (task,) = tasks(made, "fleet: {pools: split}\npolicies: {scaling: on}")
+    (task,) = tasks(made, "policies: {pools: split, scaling: on}")
     scaling = task.world.gate.scaling
     assert scaling is not None
     assert [pool.pool for pool in scaling.pools] == ["chat", "night"]
@@ -93,16 +93,18 @@ def test_a_fault_of_a_pool_leaves_the_others_alone(made: tuple[ServicePlan, Rehe
     plan, _ = made
     text = "faults: [{kind: replica-crash, at: 10 s, pool: night}]"
     assert [len(task.world.faults) for task in tasks(made, text)] == [0, 1]
-    (task,) = tasks(made, f"fleet: {{pools: split}}\n{text}")
+    (task,) = tasks(made, f"policies: {{pools: split}}\n{text}")
     before = plan.pools[0].replica_count
     assert task.world.faults == (ReplicaCrash(10.0, f"r{before}", "process", None),)
     assert sum(group.count for group in task.world.replicas if group.order.pool == "chat") == before
-    (task,) = tasks(made, "fleet: {pools: split}\nfaults: [{kind: random-crashes, rate: 60 /h, pool: night}]")
+    (task,) = tasks(
+        made, "policies: {pools: split}\nfaults: [{kind: random-crashes, rate: 60 /h, pool: night}]"
+    )
     assert [fault.pool for fault in task.world.faults if isinstance(fault, RandomCrashes)] == ["night"]
 
 
 def test_a_lost_zone_takes_the_replicas_of_every_pool(made: tuple[ServicePlan, RehearsalTables]) -> None:
-    (task,) = tasks(made, "fleet: {pools: split}\nfaults: [{kind: zone-loss, at: 10 s, zone: 2}]")
+    (task,) = tasks(made, "policies: {pools: split}\nfaults: [{kind: zone-loss, at: 10 s, zone: 2}]")
     assert task.world.faults == (ZoneLoss(10.0, "zone-2", None),)
     with pytest.raises(InputErrors) as caught:
         scenario("faults: [{kind: zone-loss, at: 10 s, pool: night}]")
@@ -113,14 +115,14 @@ def test_what_cannot_be_put_together_or_parted_is_refused(made: tuple[ServicePla
     plan, _ = made
     other = replace(plan.pools[1], replica=replace(plan.pools[1].replica, weights_format="int4"))
     for pools in ("shared", "split"):
-        change = scenario(f"fleet: {{pools: {pools}}}").fleet
+        change = scenario(f"policies: {{pools: {pools}}}").policies.pools
         with pytest.raises(ValueRefusedError, match="are of different replicas"):
             pool_groups(plan, (plan.pools[0], other), change)
     with pytest.raises(ValueRefusedError, match="has no pool for bulk work"):
-        pool_groups(plan, plan.pools[:1], scenario("fleet: {pools: split}").fleet)
+        pool_groups(plan, plan.pools[:1], scenario("policies: {pools: split}").policies.pools)
     with pytest.raises(InputErrors) as caught:
-        scenario("fleet: {pools: shared, borrow: 50 %}")
-    assert "belongs to `pools: split`" in str(caught.value.errors[0])
+        scenario("policies: {pools: {kind: shared, borrow: 50 %}}")
+    assert "belongs to `kind: split`" in str(caught.value.errors[0])
 
 
 def test_a_warm_up_is_as_long_as_the_scenario_says(made: tuple[ServicePlan, RehearsalTables]) -> None:

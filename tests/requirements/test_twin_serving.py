@@ -252,7 +252,7 @@ def test_r_065_shared_prioritised_and_split_pools_are_held_against_each_other(
     cost = [mean(point, "cost_usd") for point in (shared, priority, split)]
     assert 0 < cost[0] == pytest.approx(cost[1], rel=0.02) and cost[1] < cost[2]  # two pools, two reserves
     assert (
-        "cheapest that meets every goal: fleet.pools priority; missed at shared"
+        "cheapest that meets every goal: policies.pools priority; missed at shared"
         in (findings["cheapest"]["text"])
     )
     heap = "tests/requirements/specs/heap.yaml"

@@ -29,7 +29,8 @@ def tell_service(state: Path, today: date | None) -> str:
     except (TwofoldError, sqlite3.Error) as error:
         return f"the service beside it believes what it did: {str(error).splitlines()[0]}"
     beliefs = built.beliefs
-    serves = BuiltGate(wanted.gate, beliefs, (("", wanted.in_flight_limit),))
+    limits = tuple((each.name, each.in_flight_limit) for each in wanted.pools)
+    serves = BuiltGate(wanted.gate, beliefs, limits or (("", wanted.in_flight_limit),))
     told = replace(
         wanted,
         input_token_s=beliefs.input_token_s,

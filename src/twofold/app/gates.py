@@ -1,20 +1,24 @@
 """The gate that `up` serves through: the one that `simulate` rehearses, and what is other all the same."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Literal
 
 from twofold.app.simulate_inputs import opened, rehearsable
 from twofold.contracts.spec.scenario import Scenario
+from twofold.contracts.spec.scenario_policies import Pools
 from twofold.core.errors import ValueRefusedError
 from twofold.gating.build import BuiltGate
+from twofold.live.control.service import PoolShare
 from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
 
 AS_GUESSED = "a prompt's tokens are guessed from its bytes before it is sent; the twin knows their number"
 AS_BATCHED = "an engine batches as it does; the twin's batches are as large as the plan's memory allows"
 AT_HOME = "all replicas share this machine, which the load's clients use too; the twin's have one each"
-TOGETHER = "priority"  # one pool of all replicas, whose gate knows who can wait
-ONE_POOL = f"all classes share the replicas here; `fleet: {{pools: {TOGETHER}}}` rehearses that"
+TOGETHER: Literal["priority"] = "priority"  # one pool of all replicas, whose gate knows who can wait
+ONE_POOL = f"all classes share the replicas here; `policies: {{pools: {TOGETHER}}}` rehearses that"
 AS_PLANNED = Scenario()
 SILENT = (
     "a replica that is silent for three times the goal is given up; the twin waits until a request has failed"
@@ -29,9 +33,10 @@ class ServedGate:
     """One service's gate, and how many replicas stand behind it."""
 
     task: PoolTask  # the rehearsal that has it
-    in_flight_limit: int  # requests that one replica may have at once
+    in_flight_limit: int  # requests that one replica may have at once, of the first pool
     replica_count: int
     differs: tuple[str, ...]  # from the rehearsal, by necessity
+    pools: tuple[PoolShare, ...] = ()  # that the replicas are parted into; none: they are one
 
     @property
     def built(self) -> BuiltGate:
@@ -44,30 +49,47 @@ def served_gate(
 ) -> ServedGate:
     """The gate of a spec's one service under a scenario's policies, on a machine that holds so many replicas.
 
-    Pools that are planned apart are one here. Raises ValueRefusedError for two pools behind one gate, and
-    for more replicas than the machine holds.
+    Pools that are planned apart are one here, but for a spec whose policies say `pools: split`. Raises
+    ValueRefusedError for fewer replicas than pools, and for more than the machine holds.
     """
     given = rehearsable(opened(spec, today))
     [service] = given.plan.serving
     tasks, differs = pool_tasks(service, RehearsalSettings(scenario), given.tables), DIFFERS
     if len(tasks) > 1:
-        fleet = scenario.fleet.model_copy(update={"pools": TOGETHER})
-        scenario, differs = scenario.model_copy(update={"fleet": fleet}), (ONE_POOL, *differs)
+        together = scenario.policies.model_copy(update={"pools": Pools(kind=TOGETHER)})
+        scenario, differs = scenario.model_copy(update={"policies": together}), (ONE_POOL, *differs)
         tasks = pool_tasks(service, RehearsalSettings(scenario), given.tables)
     [task] = tasks
     built = task.gate
-    if len(built.in_flight_limits) > 1:
-        what = "two pools behind one gate are for more machines than this one"
-        raise ValueRefusedError(what, hint="leave `pools` out of `fleet`")
-    scaling = built.settings.scaling
-    if scaling is not None and scaling.pools[0].max_count > slot_count:
-        most = scaling.pools[0].max_count
-        what = f"`scaling` may start {most} replicas, and this machine holds {slot_count}"
-        raise ValueRefusedError(what, hint=f"write `scaling: {{most: {slot_count}}}`")
+    _need_slots(built, slot_count)
     if built.settings.overflow is not None:
         differs = (*differs, STAYS)
-    [(_, limit)] = built.in_flight_limits
     planned = service.replica_count
     if planned > slot_count:
         differs = (f"{slot_count} replicas, as many as this machine holds, of {planned} planned", *differs)
-    return ServedGate(task, limit, min(planned, slot_count), differs)
+    limits, count = built.in_flight_limits, min(planned, slot_count)
+    pools = shares_of(task, count) if len(limits) > 1 else ()
+    return ServedGate(task, limits[0][1], count, differs, pools)
+
+
+def _need_slots(built: BuiltGate, slot_count: int) -> None:
+    """Refuse a gate that a machine has too few replicas for, or that would start too many."""
+    pool_count, scaling = len(built.in_flight_limits), built.settings.scaling
+    if pool_count > slot_count:
+        what = f"{pool_count} pools need a replica each, and this machine holds {slot_count}"
+        raise ValueRefusedError(what, hint=f"write `pools: {TOGETHER}`, or fewer threads for each replica")
+    most = sum(pool.max_count for pool in scaling.pools) if scaling is not None else 0
+    if most > slot_count:
+        what = f"`scaling` may start {most} replicas, and this machine holds {slot_count}"
+        raise ValueRefusedError(what, hint=f"write `scaling: {{most: {slot_count // pool_count}}}`")
+
+
+def shares_of(task: PoolTask, count: int) -> tuple[PoolShare, ...]:
+    """So many replicas over the pools of one gate, as planned, each with one at least."""
+    planned = Counter[str]()
+    for group in task.world.replicas:
+        planned[group.order.pool] += group.count
+    given = dict.fromkeys(planned, 1)
+    for _ in range(count - len(given)):  # each to the pool that lacks most of its part
+        given[min(given, key=lambda name: (given[name] / planned[name], name))] += 1
+    return tuple(PoolShare(name, given[name], limit) for name, limit in task.gate.in_flight_limits)

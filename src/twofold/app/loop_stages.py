@@ -31,7 +31,7 @@ from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import from_data, to_json
-from twofold.core.errors import AlteredError, FileError, InfeasibleError
+from twofold.core.errors import AlteredError, FileError, InfeasibleError, ValueRefusedError
 from twofold.core.estimate import Estimate
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.control import trials
@@ -99,6 +99,9 @@ def gate_for_it(request: LoopRequest) -> tuple[LoopRequest, ServedGate]:
     """The gate that a rehearsal of the spec has, and the request with as many replicas as are planned."""
     gate = served_gate(request.spec, request.serving.replica_count, date.today())
     serving = request.serving
+    if serving.server is not None and gate.pools:
+        what = "a server of your own is one replica, which two pools cannot share"
+        raise ValueRefusedError(what, hint="leave `pools: split` out of the service's `policies`")
     count = 1 if serving.server is not None else gate.replica_count  # how many a server has it does not say
     serving = replace(serving, replica_count=count)
     if serving.device != "cpu" and serving.server is None:  # it has memory of its own to fill
@@ -188,6 +191,7 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
         engine=engine_of_release(request, release),
         replica_count=request.serving.replica_count,
         in_flight_limit=gate.in_flight_limit,
+        pools=gate.pools,
         port=request.port,
         reach=request.reach,
         input_token_s=beliefs.input_token_s,

@@ -95,7 +95,7 @@ def gate_settings(scenario: Scenario, gated: GateScope) -> gates.GateSettings:
         routing=gates.Routing(policies.routing),
         routes=gated.routes,
         classes=tuple(
-            _class_settings(each, policies, alike=scenario.fleet.pools == "shared") for each in gated.classes
+            _class_settings(each, policies, alike=policies.pools.kind == "shared") for each in gated.classes
         ),
         rollout=gates.RolloutSettings() if policies.canary.is_on else None,
         poison=gates.PoisonSettings(),

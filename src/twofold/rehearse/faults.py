@@ -1,7 +1,7 @@
 """A scenario's fleet and faults in the twin's terms: zones by number, replicas and nodes by id, seconds."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from twofold.contracts.results import serving
@@ -80,6 +80,8 @@ def faults_of(
         if event.kind == "slow-tier":
             if event.tier is not None and event.tier in tiers:
                 found.append(fault_types.SlowTier(event.at_s, until_s, event.tier, event.slowdown_ratio))
+        elif event.kind == "release" and event.pool is None:
+            found += _of_pool(event, replace(pools[0], name=""), 0, until_s)  # of every pool behind the gate
         elif "pool" not in event.may_say:
             found += _of_all(event, zones_count, until_s)
         else:

@@ -6,7 +6,7 @@ from operator import mul
 
 from twofold.contracts.results import serving
 from twofold.contracts.results.serving import ServicePlan
-from twofold.contracts.spec.scenario_parts import FleetChange
+from twofold.contracts.spec.scenario_policies import Pools
 from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import settings
 
@@ -14,21 +14,19 @@ from twofold.policy.gate import settings
 PoolGroup = tuple[tuple[serving.Pool, ...], settings.PoolRules | None]
 
 
-def pool_groups(
-    service: ServicePlan, pools: Sequence[serving.Pool], change: FleetChange
-) -> tuple[PoolGroup, ...]:
+def pool_groups(service: ServicePlan, pools: Sequence[serving.Pool], wanted: Pools) -> tuple[PoolGroup, ...]:
     """The plan's pools, put together as a scenario wants them.
 
     `shared` and `priority` make one pool of all replicas; its replicas are those of the first pool that
     answers somebody who waits. `split` has that one and one for bulk work, which the gate lets help each
     other. Raises ValueRefusedError where pools are of different replicas, or nothing can be parted.
     """
-    if change.pools == "planned":
+    if wanted.kind == "planned":
         return tuple(((pool,), None) for pool in pools)
     bulk_names = tuple(each.name for each in service.classes if not each.is_waited_for)
     waited = [pool for pool in pools if not set(pool.classes) <= set(bulk_names)]
     bulk = [pool for pool in pools if pool not in waited]
-    if change.pools == "split" and not (waited and bulk):
+    if wanted.kind == "split" and not (waited and bulk):
         raise ValueRefusedError(
             f"`{service.name}` has no pool for bulk work beside one for answers that somebody waits for",
             hint="split classes that only promise a day's end, `finish_within`, from others",
@@ -39,13 +37,12 @@ def pool_groups(
         raise ValueRefusedError(
             f"the pools of `{service.name}` are of different replicas: no gate can send the same request to"
             " both",
-            hint="leave `pools` out of `fleet`: then each pool of the plan is rehearsed behind a gate of its"
-            " own",
+            hint="leave `pools` out of `policies`: then each pool of the plan has a gate of its own",
         )
-    if change.pools != "split":
+    if wanted.kind != "split":
         return (((_joined([*waited, *bulk]),), None),)
     latency_pool, bulk_pool = _joined(waited), _joined(bulk)
-    rules = settings.PoolRules(latency_pool.name, bulk_pool.name, bulk_names, change.borrow_fraction)
+    rules = settings.PoolRules(latency_pool.name, bulk_pool.name, bulk_names, wanted.borrow_fraction)
     return (((latency_pool, bulk_pool), rules),)
 
 

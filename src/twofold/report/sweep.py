@@ -12,7 +12,7 @@ CLASS_COLUMNS_MAX = 3
 # By key: what it is swept for, before the rest.
 ASKED_FOR = {
     "engine.reserve": "kv_waste_fraction",
-    "fleet.pools": "cost_usd",
+    "policies.pools": "cost_usd",
     "cluster.jitter": "step_p99_s step_inflation_fraction slowdown_factor goodput_fraction",
     "cluster.files": "checkpoint_files_count checkpoint_metadata_s checkpoint_data_s goodput_fraction",
     "cluster.run_nodes": "run_accelerators step_compute_s step_communication_s step_input_s step_sync_s"

@@ -117,9 +117,10 @@ class World:
     def at(self, at_s: float, event: Event) -> None:
         heapq.heappush(self.heap, (at_s, next(self.order), event))
 
-    def add(self, number: int, zone: str = "", version: str = "1") -> None:
+    def add(self, number: int, zone: str = "", version: str = "1", pool: str = "") -> None:
         for index in range(number):
-            self.at(0.0, ReplicaAdded(f"r{len(self.heap)}-{index}", LIMIT, zone=zone, version=version))
+            name = f"r{len(self.heap)}-{index}"
+            self.at(0.0, ReplicaAdded(name, LIMIT, zone=zone, version=version, pool=pool))
 
     def traffic(self, rate: Callable[[float], float], until_s: float) -> "World":
         now_s = 0.0
@@ -167,7 +168,9 @@ class World:
                 of = effect.replica_id, effect.number
                 self.at(now_s + 0.01, ProbeFailed(*of, Cause.REFUSED) if lost else ProbeAnswered(*of))
             case StartReplica():
-                made = ReplicaAdded(effect.replica_id, LIMIT, effect.zone, "", effect.model, effect.version)
+                made = ReplicaAdded(
+                    effect.replica_id, LIMIT, effect.zone, effect.pool, effect.model, effect.version
+                )
                 failed = self.start_fails(now_s)
                 self.at(now_s + self.start_s, ReplicaStartFailed(effect.replica_id) if failed else made)
                 self.told.append((now_s, effect))
@@ -269,6 +272,28 @@ def test_a_good_release_is_staged_promoted_and_ends_up_everywhere() -> None:
     assert {replica.added.version for replica in world.gate.view.replicas.values()} == {"2"}
     assert len(world.gate.view.replicas) == 4
     assert world.gate.view.counts.refused == 0
+
+
+@pytest.mark.parametrize("slow", [{}, {"2": 1.5}], ids=["good", "bad"])
+def test_a_release_of_two_pools_has_one_trial_and_ends_everywhere_or_nowhere(slow: dict[str, float]) -> None:
+    rules = PoolRules("talk", "night", ("batch",), borrow_fraction=0.0)
+    settings = replace(only(canary=QUICK, rollout=RolloutSettings()), routes=RoutingSettings(pools=rules))
+    world = World(settings, slow=slow)
+    world.add(4, pool="talk")
+    world.add(2, pool="night")
+    world.at(10.0, ReleaseOffered("2"))
+    world.traffic(lambda _: 14.0, 300.0).run(400.0)
+    told = [effect for _, effect in world.told if not isinstance(effect, StartReplica | StopReplica)]
+    assert [type(each) for each in told].count(PromoteRelease) == (not slow)
+    assert [type(each) for each in told].count(RollBackRelease) == bool(slow)
+    there = Counter((each.added.pool, each.added.version) for each in world.gate.view.replicas.values())
+    version = "1" if slow else "2"
+    assert there == {("talk", version): 4, ("night", version): 2}
+    stopped = [at_s for at_s, effect in world.told if isinstance(effect, StopReplica)]
+    promoted = [at_s for at_s, effect in world.told if isinstance(effect, PromoteRelease)]
+    started = [(at_s, each) for at_s, each in world.told if isinstance(each, StartReplica)]
+    assert all(promoted and at_s >= promoted[0] for at_s, each in started if each.pool == "night")
+    assert stopped and world.gate.view.counts.refused == 0 and not world.gate.releases
 
 
 def test_a_session_tries_the_release_or_does_not_but_does_not_change_sides_in_a_stage() -> None:

@@ -155,16 +155,6 @@ class FleetChange(Part):
     zones: fields.ZoneCount | None = Field(
         default=None, description="over which replicas are spread; else as planned"
     )
-    pools: Literal["planned", "shared", "priority", "split"] = Field(
-        default="planned",
-        description="the plan's pools, each behind a gate of its own; or all replicas behind one gate: one "
-        "pool for all classes, the same with those that wait for an answer first, or a pool for these and "
-        "one for bulk work",
-    )
-    borrow_fraction: fields.Fraction = Field(
-        default=0.0,
-        description="pools split: bulk work goes to the other pool too while that is at most so full",
-    )
     ramp_w_per_min: Power | None = Field(
         default=None,
         description="by which the site's power may change in a minute; else what utilities usually allow of "
@@ -177,9 +167,6 @@ class FleetChange(Part):
     peer_bytes_per_s: Bandwidth | None = Field(
         default=None, alias="peers", description="what a ready replica gives to others that start"
     )
-
-    def idle_fields(self) -> dict[str, str]:
-        return {} if self.pools == "split" else {"borrow_fraction": "belongs to `pools: split`"}
 
     @model_validator(mode="after")
     def _some(self) -> "FleetChange":

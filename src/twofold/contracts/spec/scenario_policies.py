@@ -89,6 +89,29 @@ class AnswerCache(Switched):
     age_s: fields.Seconds = Field(default=600.0, description="that an answer is given again")
 
 
+class Pools(Part):
+    """Which classes share replicas."""
+
+    text_form = "kind"
+    kind: Literal["planned", "shared", "priority", "split"] = Field(
+        default="planned",
+        description="the plan's pools, each behind a gate of its own; or all replicas behind one gate: one "
+        "pool for all classes, the same with those that wait for an answer first, or a pool for these and "
+        "one for bulk work",
+    )
+    borrow_fraction: fields.Fraction = Field(
+        default=0.0,
+        description="pools split: bulk work goes to the other pool too while that is at most so full",
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return self.kind != "planned"
+
+    def idle_fields(self) -> dict[str, str]:
+        return {} if self.kind == "split" else {"borrow_fraction": "belongs to `kind: split`"}
+
+
 class RetryBudget(Switched):
     """How many retries the gate makes and lets in."""
 
@@ -125,6 +148,7 @@ class Policies(Part):
     """The gate's policies by name. What is not named is as the plan runs it."""
 
     routing: Routing = Field(default="least-work", description="which replica gets a request")
+    pools: Pools = Field(default=Pools(), description="which classes share replicas")
     limits: Limits = Field(default=Limits(switch="off"), description="rate limits of tenants")
     queue: Queue = Field(default=Queue(), description="fair queues where no replica has room")
     admission: Switched = Field(

@@ -238,18 +238,16 @@ class Controller:
     def _in_gateway(self, name: str) -> bool:
         replica = self.watched.get(name)
         if self.gateway is None:
-            # Not heard yet, by us or at all: nothing may be ended for not being sent requests.
-            silent_s = time.monotonic() - self.gateway_seen_s
-            return replica is not None and "gateway" in self.processes.leaders and silent_s < GATEWAY_HANG_S
+            # Not heard yet, or silent: nothing may be ended for not being sent requests.
+            return replica is not None and "gateway" in self.processes.leaders
         there = self.gateway["replicas"].get(name)
         if there is None or there["draining"]:
             return False
         if replica is None:
             return True
         row = self.rows.get(name)
-        is_told = there["version"] == replica.version and there["zone"] == (
-            row.zone if row else there["zone"]
-        )
+        place = (row.zone, row.pool) if row else (there["zone"], there["pool"])
+        is_told = (there["version"], there["zone"], there["pool"]) == (replica.version, *place)
         return is_told and bool(there["port"] == replica.port)
 
     def _came_up(self, name: str, replica: Watched, now_s: float) -> None:
@@ -379,9 +377,9 @@ class Controller:
         assert settings is not None
         admin = GatewayAdmin(processes.free_port(), self.store.kept("admin_key"))
         ready = [
-            address_of(name, each.engine, each.host, each.port, settings.in_flight_limit)
+            address_of(name, each.engine, each.host, each.port, settings.limit_of(row.pool), row.pool)
             for name, each in self.watched.items()
-            if each.answers and not each.trouble and name in self.rows and not self.rows[name].leaving
+            if each.answers and not each.trouble and (row := self.rows.get(name)) and not row.leaving
         ]
         # Zones and versions are told once it runs; the plain ones it has from its first moment.
         config = gateway_config(settings, self.state, ready, admin)
@@ -439,12 +437,13 @@ class Controller:
         row, replica, settings = self.rows.get(name), self.watched.get(name), self.settings
         if row is None or replica is None or settings is None:
             return
-        address = address_of(name, replica.engine, replica.host, replica.port, settings.in_flight_limit)
+        limit = settings.limit_of(row.pool)
+        address = address_of(name, replica.engine, replica.host, replica.port, limit, row.pool)
         await self.tell(
             {
                 "type": "ReplicaAdded",
                 "replica_id": name,
-                "in_flight_limit": settings.in_flight_limit,
+                "in_flight_limit": limit,
                 "zone": row.zone,
                 "pool": row.pool,
                 "model": row.model,

@@ -35,6 +35,15 @@ GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
 
 
 @dataclass(frozen=True, slots=True)
+class PoolShare:
+    """One of the pools that stand behind a service's gate."""
+
+    name: str  # as the gate's rules call it
+    replica_count: int
+    in_flight_limit: int  # of one replica
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """A service on this machine."""
 
@@ -61,6 +70,7 @@ class ServiceSettings:
     limits: Limits = field(default_factory=Limits)  # that a release keeps, whoever promotes it
     prompt_tokens: int = 0  # of a usual request, by which a release is measured; 0: not known …
     answer_tokens: int = 0  # … and of its answer
+    pools: tuple[PoolShare, ...] = ()  # that the replicas are parted into; none: they are one
 
     @property
     def version(self) -> str:
@@ -71,6 +81,18 @@ class ServiceSettings:
     def beliefs(self) -> gates.Beliefs:
         """What the gate believes of a replica."""
         return gates.Beliefs(self.input_token_s, self.output_token_s, self.first_token_s)
+
+    def limit_of(self, pool: str) -> int:
+        """Requests that a replica of a pool may have at once."""
+        return next((each.in_flight_limit for each in self.pools if each.name == pool), self.in_flight_limit)
+
+    def pool_of(self, number: int) -> str:
+        """The pool of a replica, by its number; "" where there is one of all."""
+        for each in self.pools:
+            if number < each.replica_count:
+                return each.name
+            number -= each.replica_count
+        return self.pools[-1].name if self.pools else ""
 
     @property
     def url(self) -> str:
@@ -149,10 +171,10 @@ def gateway_digest(settings: ServiceSettings, state: Path) -> str:
 
 
 def address_of(
-    replica_id: str, engine: EngineSettings, host: str, port: int, in_flight_limit: int
+    replica_id: str, engine: EngineSettings, host: str, port: int, in_flight_limit: int, pool: str = ""
 ) -> GatewayReplica:
     """Where the gateway finds a replica, and how it asks one behind a URL."""
-    local = GatewayReplica(replica_id, host, port, engine_model(engine), in_flight_limit)
+    local = GatewayReplica(replica_id, host, port, engine_model(engine), in_flight_limit, pool=pool)
     if not engine.url:
         return local
     at = server_url(engine.url)

@@ -26,6 +26,7 @@ class ReplicaStatus:
     state: str
     version: str
     zone: str
+    pool: str  # "" where there is one of all
     process_id: int | None
     in_flight_count: int
     in_flight_limit: int
@@ -173,9 +174,10 @@ def _replica(
         state,
         there["version"] if there else row.version,
         row.zone,
+        row.pool,
         process_id,
         there["in_flight"] if there else 0,
-        there["in_flight_limit"] if there else settings.in_flight_limit,
+        there["in_flight_limit"] if there else settings.limit_of(row.pool),
         there["heard_ago_s"] if there else None,
         row.failed_count,
     )

@@ -160,7 +160,8 @@ class Store:
             self._file.execute("delete from replicas where by_gate = 0")
             for each in replicas:
                 before = old.pop(each.replica_id, None)
-                self.put(each if before is None or before.version != each.version else before)
+                same = before is not None and (before.version, before.pool) == (each.version, each.pool)
+                self.put(before if before is not None and same else each)
             for gone in old.values():
                 self.put(ReplicaRow(gone.replica_id, gone.version, gone.pool, gone.zone, leaving=True))
 

@@ -120,7 +120,7 @@ def _want(settings: ServiceSettings, state: Path) -> None:
     """Write down what is wanted: the controller reads it at its next look."""
     version, zones = settings.version, settings.zones
     rows = [
-        ReplicaRow(name, version, zone=zones[number % len(zones)])
+        ReplicaRow(name, version, settings.pool_of(number), zones[number % len(zones)])
         for number, name in enumerate(_names(settings))
     ]
     store = Store(state)

@@ -196,6 +196,7 @@ class GateDriver:
                 "kept_tokens": kept_tokens[name],
                 "version": replica.added.version,
                 "zone": replica.added.zone,
+                "pool": replica.added.pool,
             }
         slo_s = next((kind.ttft_slo_s for kind in view.settings.classes), None)
         releases = sorted(self.gate.releases)

@@ -179,7 +179,11 @@ class ProbeFailed:
 
 @record
 class ReleaseOffered:
-    """A new version is to be tried on a share of a pool's requests."""
+    """A new version is to be tried on a share of a pool's requests.
+
+    Where a gate has two pools and none is named, it is tried where somebody waits for answers, and what is
+    promoted there replaces the other pool's replicas too: one release, one verdict.
+    """
 
     version: str
     pool: str = ""

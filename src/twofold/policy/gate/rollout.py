@@ -38,14 +38,14 @@ class Rollout:
 
     def __init__(self, settings: RolloutSettings) -> None:
         self.settings = settings
-        self.courses: dict[str, Course] = {}  # by version
+        self.courses: dict[tuple[str, str], Course] = {}  # by version and pool
         self._given_ids = 0
 
     def offered(self, view: FleetView, version: str, pool: str) -> None:
         """A release is to be tried: remember what the pool is."""
         old = [replica for replica in view.members(pool) if replica.added.version != version]
         size_count, starts = max(len(old), 1), Starts(self.settings)
-        self.courses[version] = Course(pool, version, most_common_version(old), size_count, starts)
+        self.courses[version, pool] = Course(pool, version, most_common_version(old), size_count, starts)
 
     def replica_added(self, replica_id: str, promoted: Collection[str]) -> None:
         """One is ready."""
@@ -68,12 +68,13 @@ class Rollout:
         """What to start and stop now. `shares`: of the versions under trial; `promoted`: those that won."""
         effects: list[Effect] = []
         stopped: set[str] = set()
+        released = {version for version, _ in self.courses}
         for course in list(self.courses.values()):
             course.starts.given_up(now_s)
             stopped |= {effect.replica_id for effect in effects if isinstance(effect, StopReplica)}
             members = [each for each in view.members(course.pool) if each.replica_id not in stopped]
             new = [replica for replica in members if replica.added.version == course.version]
-            old = [replica for replica in members if replica.added.version not in self.courses]
+            old = [replica for replica in members if replica.added.version not in released]
             version, size_count, like = course.version, course.size_count, [*old, *new]
             scaled, over_count = course.pool in scaled_pools, 0
             if version in shares:
@@ -88,7 +89,7 @@ class Rollout:
                 over_count = min(len(old), course.owed_count if scaled else len(like) - size_count)
                 course.owed_count -= over_count if scaled else 0
                 if not old:
-                    del self.courses[version]
+                    del self.courses[version, course.pool]
             else:
                 # Nobody else would ever stop one that came later: it is of a version that nobody runs.
                 starting = [name for name, (_, what) in course.starts.pending.items() if what == version]
@@ -98,7 +99,7 @@ class Rollout:
                     missing_count = size_count - len(old)
                     effects += self._started(course, course.old_version, missing_count, old or new, now_s)
                 if not new and not course.starts.pending:
-                    del self.courses[version]
+                    del self.courses[version, course.pool]
             # The sick end first, then the idlest.
             order = sorted(old, key=lambda r: (r.healthy, r.in_flight_count, r.replica_id))
             effects += [StopReplica(replica.replica_id) for replica in order[: max(over_count, 0)]]

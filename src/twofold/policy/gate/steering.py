@@ -27,6 +27,7 @@ class Steering:
         settings = view.settings
         self._view, self._router = view, router
         self._rules = settings.routes.pools
+        self._of_all_pools: set[str] = set()  # versions under trial that are for every pool
         spare_count = settings.zones.spare_zones_count if settings.zones else 0
         self.outliers = Outliers(settings.outliers) if settings.outliers else None
         self.zones = ZoneWatch(settings.zones) if settings.zones else None
@@ -148,7 +149,7 @@ class Steering:
             return [] if ours else None
         if self.canary is None:
             return None
-        pool = "" if self._rules is None or isinstance(event, events.ReleaseWithdrawn) else event.pool
+        pool = self._tried_in(event)
         if isinstance(event, events.AnswerScored):
             trial = self.canary.trials.get(pool)
             if trial is None or trial.version != event.version:
@@ -156,6 +157,8 @@ class Steering:
             due = trial.scored(event.score - event.beside_score, now_s)
             return self._folded(self.canary.tick(now_s)) if due else []
         if isinstance(event, events.ReleaseOffered):
+            if not event.pool:
+                self._of_all_pools.add(event.version)
             if self.rollout is not None:
                 self.rollout.offered(self._view, event.version, pool)
             effects = self.canary.offered(event.version, pool, now_s)
@@ -166,7 +169,7 @@ class Steering:
     def releases(self) -> set[str]:
         """Versions under trial, and those of which replicas still come or go after it."""
         tried = {trial.version for trial in self.canary.trials.values()} if self.canary is not None else set()
-        return tried | self.rollout.courses.keys() if self.rollout is not None else tried
+        return tried | {version for version, _ in self.rollout.courses} if self.rollout is not None else tried
 
     # --- by the clock ---
 
@@ -231,6 +234,10 @@ class Steering:
                 case events.StopReplica() if effect.replica_id in view.replicas:  # else it is not ready yet
                     view.remove_replica(view.replicas[effect.replica_id])
                     self._router.fleet_changed(effect.replica_id)
+                case events.PromoteRelease():
+                    self._follow(effect.version)
+                case events.RollBackRelease():
+                    self._of_all_pools.discard(effect.version)
                 case events.FailOverZone() | events.RestoreZone():
                     for replica in view.replicas.values():
                         if replica.added.zone == effect.zone:
@@ -242,6 +249,23 @@ class Steering:
             self._router.fleet_changed()
             view.count_places()
         return effects
+
+    def _tried_in(self, event: events.ReleaseOffered | events.ReleaseWithdrawn | events.AnswerScored) -> str:
+        """The pool of the trial that is meant: where none is named, that of those who wait."""
+        if self._rules is None or isinstance(event, events.ReleaseWithdrawn):
+            return ""
+        return event.pool or self._rules.latency_pool
+
+    def _follow(self, version: str) -> None:
+        """What was promoted for every pool runs in the others too."""
+        if self.canary is None or self._rules is None or version not in self._of_all_pools:
+            return
+        self._of_all_pools.discard(version)
+        for pool in (self._rules.latency_pool, self._rules.bulk_pool):
+            if self.canary.promoted.get(pool) != version:
+                self.canary.promoted[pool] = version
+                if self.rollout is not None:
+                    self.rollout.offered(self._view, version, pool)
 
     def _spread_trials(self) -> None:
         """Tell the router who is tried or banned, and trials what part of the places their replicas have."""
