@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from twofold.app.kinds import LARGEST_BYTES, PLAN, SAID_BYTES, schema_of
+from twofold.app.kinds import LARGEST_BYTES, PLAN, SAID_BYTES, broken_plan, schema_of
 from twofold.contracts.results import loop, proof, simulated
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import FileError, InputError, unread
@@ -87,7 +87,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise unread(path, error, HINT) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"`{path}` is not whole JSON", hint=HINT) from error
+        raise broken_plan(path) or InputError(f"`{path}` is not whole JSON", hint=HINT) from error
     if not isinstance(data, dict):
         raise InputError(f"`{path}` is JSON, and no answer of Twofold", hint=HINT)
     return data
