@@ -23,6 +23,8 @@ FLEETS = ("rent", "use")  # actions that name machines
 FLAGS = ("--full", "--details", "--money")
 TWO = 2  # lines of a header, or of a fleet, at most
 MONTHS = 12
+MIDDLE = 0.5  # a confidence for which no step is slower than in the middle
+LETTERS = "[80 % range] m measured, f fitted, v vendor's, a assumed"
 LABEL = INDENT - 3  # characters of a label
 SIZES = re.compile(r"(?:(?:TP|CP|PP|EP|DP) \d+(?: ×\d+)?|one accelerator)$")
 LENGTHS = ("input", "output")
@@ -85,6 +87,7 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         *(line for at, text in enumerate(risks) for line in _fitted("" if at else "RISKS", [text], rows)),
         *_fitted("SURE", _ladder(plan), rows),
         *_fitted("" if plan.ladder else "SURE", _measuring(plan), rows),
+        *_fitted("TWIN", _twin(plan), rows),
         *_fitted("ASSUMED", _assumed(plan), rows),
         *_fitted("NEXT", [*told["next"], *flags], rows),
         *_fitted("MARKS", [_marks(plan)], rows),
@@ -358,6 +361,16 @@ def _measuring(plan: Plan) -> list[str]:
     return texts
 
 
+def _twin(plan: Plan) -> list[str]:
+    """In which world a rehearsed plan's figures are (`simulate` has another), and what their marks say."""
+    if not any(each.rehearsals for each in plan.serving):
+        return []
+    asked, marks = _asked(plan), "✓ held ✗ missed"
+    if asked is None or asked <= MIDDLE:
+        return [f"{marks} at the peak, spares away"]
+    return [f"steps as slow as {percent(asked)} sure asks; `simulate` has middle ones", marks]
+
+
 def _assumed(plan: Plan) -> list[str]:
     """What decides and nobody wrote: goals, lengths, peaks, headroom; and the day of the prices."""
     dates = sorted(half.machine.price.date for half in plan.halves if half.machine.price)
@@ -389,7 +402,10 @@ def _whose(parts: Sequence[str]) -> str:
 
 
 def _marks(plan: Plan) -> str:
-    """What the marks and letters mean."""
+    """What the marks and letters mean; where the twin gave all marks there is no probability to tell of."""
     asked = _asked(plan)
+    goals = [slo for each in plan.serving for one in each.classes for slo in one.slos]
+    if goals and all(slo.rehearsed for slo in goals) and not any(run.deadline_s for run in plan.training):
+        return LETTERS
     sure = f"✓ ≥ {percent(asked)} ~ ≥ 50 % ✗ less" if asked else "✓ ≥ 50 % sure ✗ less"
-    return f"{sure} · [80 % range] m measured, f fitted, v vendor's, a assumed"
+    return f"{sure}{DOT}{LETTERS}"
