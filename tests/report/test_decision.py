@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.report.test_plan import scaled
-from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
+from twofold.contracts.results.plan import Action, Confidence, MeasureFirst, Plan, Rung
 from twofold.contracts.results.serving import MissedGoal, Rehearsal, RehearsedFigure, ReplicaNeed
 from twofold.planner.actions import actions_of
 from twofold.report.decision import HALVES, LINES, decision_lines
@@ -193,6 +193,15 @@ def test_a_rehearsed_plan_says_in_which_world_its_figures_are_and_explains_no_ma
     assert "TWIN ✓ held ✗ missed at the peak" in words(replace(made, confidence=None))
     assert "✓ ≥ 80 % ~ ≥ 50 % ✗ less" in words(replace(made, training=plan.training))  # it has a deadline
     assert "TWIN" not in words(plan)
+
+
+def test_leases_that_do_not_fit_are_left_out_whole(plan: Plan) -> None:
+    leases = "; ".join(f"base{each} on 8 × 8 H200-SXM5-141GB, lakeside on demand" for each in range(5))
+    other = Action("or", f"7 % less; not taken: 2 kinds of machines; {leases}", "", None)
+    lines = decision_lines(replace(plan, actions=(*plan.actions, other)), "my.yaml")
+    at = next(number for number, line in enumerate(lines) if line.startswith("  or"))
+    told = " ".join(" ".join(lines[at : at + 2]).split())
+    assert re.search(r"(machines|lakeside on demand) …", told), told
 
 
 def test_the_ladder_is_one_line_with_what_measuring_would_save(plan: Plan) -> None:

@@ -82,7 +82,11 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         *(line for half in plan.halves for line in _half_lines(plan, half, room)),
         *(_fitted("  also", told["also"], 1) if _is_much(plan) else []),
         *_fitted("  release", told["release"], rows),
-        *(line for at, text in enumerate(others) for line in _fitted("" if at else "  or", [text], rows)),
+        *(
+            line
+            for at, text in enumerate(others)
+            for line in _fitted("" if at else "  or", [text], rows, "; ")
+        ),
         *gap,
         *(line for at, text in enumerate(risks) for line in _fitted("" if at else "RISKS", [text], rows)),
         *_fitted("SURE", _ladder(plan), rows),
@@ -100,14 +104,20 @@ def _is_much(plan: Plan) -> bool:
     return sum(each.usd or 0.0 for each in plan.actions if each.kind == "also") >= WORTH_A_LINE * total > 0.0
 
 
-def _fitted(label: str, pieces: Sequence[str], rows: int) -> list[str]:
-    """A field of at most so many rows: as many of its pieces as fit; a first one that does not is cut."""
+def _fitted(label: str, pieces: Sequence[str], rows: int, before: str = "") -> list[str]:
+    """A field of at most so many rows: as many of its pieces as fit; a first one that does not is cut.
+
+    Cut `before` the last such text of its last row, where that has one, so that no lease is told by half.
+    """
     for count in range(len(pieces), 0, -1):
         lines = heading(label, *pieces[:count])
         if len(lines) <= rows:
             return lines
     lines = heading(label, *pieces[:1])[:rows]
-    return [*lines[:-1], f"{lines[-1][: WIDTH - 2]} …"] if lines else []
+    if not lines:
+        return []
+    last = lines[-1][: WIDTH - 2]
+    return [*lines[:-1], f"{(before and last.rpartition(before)[0]) or last} …"]
 
 
 def _header(plan: Plan) -> list[str]:
