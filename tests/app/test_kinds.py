@@ -73,6 +73,30 @@ def test_a_plan_of_another_version_says_which_is_read(verb: str, tmp_path: Path)
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize("verb", ["simulate", "render", "plan", "explain", "diff", "report"])
+@pytest.mark.parametrize(
+    ("without_schema", "is_cut", "said"),
+    [
+        (True, False, "it lacks its `schema`"),
+        (False, True, "it is cut short, or broken"),
+        (True, True, "it is cut short, or broken"),
+    ],
+)
+def test_a_plan_that_is_cut_short_or_lacks_its_schema_is_known_for_one(
+    verb: str, without_schema: bool, is_cut: bool, said: str, examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    data = to_data(examples["laptop"])
+    if without_schema:
+        del data["schema"]
+    path, text = tmp_path / "my plan.json", json.dumps(data, indent=1)
+    path.write_text(text[: len(text) // 2] if is_cut else text, "utf-8")
+    verbs = WANT_SPEC | WANT_PLAN | {"report": lambda path: write_page(path, tmp_path / "page.html")}
+    with pytest.raises(InputError) as error:
+        verbs[verb](path)
+    assert error.value.message == f"`{path}` looks like a saved plan, but {said}"
+    assert error.value.hint == f"write it again with `twofold plan SPEC --out '{path}' --force`"
+
+
 def test_a_spec_written_as_json_stays_a_spec(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(json.dumps({"model": "llama-3.1-8b", "note": "schema"}), "utf-8")

@@ -111,6 +111,34 @@ def test_rented_machines_ask_and_owned_ones_cost(planned: Callable[[str], Plan])
     assert 0.0 < demand_usd < 0.5 * 12 * owned.power.meter_w * charge
 
 
+SERVE = """
+name: night
+model: llama-3.1-8b
+serving:
+  on: H100-SXM
+  classes:
+    chat:
+      traffic: {rate: 40 /s, peak: 20x, profile: consumer, input: 1000 tok, output: 200 tok}
+      slo: {ttft_p95: 2 s, tpot_p95: 50 ms}
+"""
+
+
+@pytest.mark.parametrize(
+    "own",
+    ["", "supply: {own: [{node: DGX-H100, count: 16, region: aws:us-east-1}]}\n"],
+    ids=["rented", "own"],
+)
+def test_servers_draw_in_the_quietest_hour_what_they_draw_with_nobody_asking(
+    planned: Callable[[str], Plan], own: str
+) -> None:
+    found = building_of(planned, SERVE + own)
+    hours, (draw,) = found.year.power_by_hour_w, found.nodes
+    count = sum(group.node_count for group in found.racks)
+    assert min(hours) > count * draw.idle_w * found.power.pue_ratio
+    assert min(hours) < sum(hours) / 24 < max(hours) < found.power.meter_w
+    assert sum(hours) * 365 * 3600 == pytest.approx(found.year.meter_j.value)
+
+
 def test_the_bill_of_owned_machines_has_their_energy_though_others_are_rented(
     planned: Callable[[str], Plan],
 ) -> None:

@@ -347,6 +347,52 @@ def test_a_wrong_command_line_is_told(line, run, golden) -> None:
     golden(f"line-{re.sub(r'[^a-z0-9.]+', '-', line.lower().removeprefix('twofold '))}", done.transcript)
 
 
+READS = ("plan", "simulate", "explain", "compare", "diff", "report", "render", "check")
+
+
+def told_of(verb: str, file: str, run) -> str:
+    """What stderr says, without its hint, where a verb is given a file."""
+    more = {"explain": "training", "diff": file}.get(verb, "")
+    done = run(f"twofold {verb} {file} {more}")
+    assert (done.code, done.out) == (2, "")
+    return str(done.err.split("\nhint:")[0])
+
+
+@pytest.mark.parametrize("verb", READS)
+def test_a_missing_file_is_told_in_the_same_words_by_every_verb(verb: str, run) -> None:
+    for file in ("missing.yaml", "missing.json", "missing"):
+        assert told_of(verb, file, run).strip() == f"error[E-file]: `{file}` does not exist"
+
+
+@pytest.mark.parametrize("verb", READS)
+def test_a_file_that_may_not_be_read_is_told_by_every_verb(verb: str, run, monkeypatch) -> None:
+    """The system's refusal is faked: whoever runs the tests may be allowed everything."""
+    opened, known, allowed = Path.open, os.stat, os.access
+
+    def refuse(path: object, name: str) -> None:
+        if name in os.fspath(path).split("/"):  # type: ignore[call-overload]
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def opening(self: Path, *words, **more):
+        refuse(self, "closed.yaml")
+        return opened(self, *words, **more)
+
+    def stat(path, **more):
+        refuse(path, "closed")
+        return known(path, **more)
+
+    Path("closed.yaml").write_text(SMALL)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", opening)
+        patched.setattr(os, "access", lambda path, mode: str(path) != "closed.yaml" and allowed(path, mode))
+        own = told_of(verb, "closed.yaml", run)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stat)
+        inside = told_of(verb, "closed/spec.yaml", run)
+    assert own == "error[E-file]: `closed.yaml` may not be read"
+    assert inside == "error[E-file]: `closed/spec.yaml` may not be read"
+
+
 def test_an_existing_file_is_kept_unless_forced(run) -> None:
     Path("twofold.yaml").write_text("mine")
     assert run("twofold init").code == 2

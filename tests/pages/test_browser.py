@@ -19,6 +19,7 @@ from twofold.pages.plan_page import plan_page
 from twofold.pages.proof_page import proof_page
 from twofold.pages.simulation_page import simulation_page
 
+LAPTOPS = tuple(map(Screen, (1120, 1200, 1240, 1266)))  # about where cards begin to stand side by side
 PHONE, DESK, DARK = Screen(320), Screen(1280), Screen(1280, scheme="dark")
 PAPER = Screen(717, 1046, medium="print")  # A4 within the margins that Chromium prints with
 LEAST_PX = 9.0  # of text that is read
@@ -135,7 +136,9 @@ def test_a_phone_shows_the_page_without_sideways_scrolling_or_tiny_text(
 def test_a_desk_shows_every_table_and_picture_whole(tab: Tab, pages: dict[str, Path]) -> None:
     for name, path in pages.items():
         tab.show(path, DESK)
-        assert _asked(tab, "cut().map(said)") == [], name
+        for screen in (DESK, *LAPTOPS):
+            tab.resize(screen)
+            assert _asked(tab, "cut().map(said)") == [], (name, screen.width_px)
         assert _asked(tab, f"small({LEAST_PX})") == [], name
 
 

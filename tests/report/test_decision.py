@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.report.test_plan import scaled
-from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
-from twofold.contracts.results.serving import MissedGoal, RehearsedFigure, ReplicaNeed
+from twofold.contracts.results.plan import Action, Confidence, MeasureFirst, Plan, Rung
+from twofold.contracts.results.serving import MissedGoal, Rehearsal, RehearsedFigure, ReplicaNeed
 from twofold.planner.actions import actions_of
 from twofold.report.decision import HALVES, LINES, decision_lines
 from twofold.report.lines import WIDTH
@@ -175,6 +175,33 @@ def test_rehearsed_work_of_a_day_keeps_up_or_says_when_it_ends(plan: Plan) -> No
         goal = replace(first.slos[0], metric="finish_within", limit_s=21600.0, met=met, rehearsed=seen)
         service = replace(plan.serving[0], classes=(replace(first, slos=(goal,)),))
         assert said in words(replace(plan, training=(), serving=(service,), rehearsed=True))
+
+
+def test_a_rehearsed_plan_says_in_which_world_its_figures_are_and_explains_no_mark_that_it_lacks(
+    plan: Plan,
+) -> None:
+    first, *_ = plan.serving[0].classes
+    seen = RehearsedFigure("ttft_p95_s", 0.3, None, None, True, True)
+    goals = tuple(replace(slo, met=True, rehearsed=seen) for slo in first.slos)
+    tried = (Rehearsal("4 × 8 H100", 32, True, True, ()),)
+    service = replace(plan.serving[0], classes=(replace(first, slos=goals),), rehearsals=tried)
+    sure = Confidence(0.8, 0.7, {})
+    made = replace(plan, training=(), serving=(service,), rehearsed=True, confidence=sure, ladder=())
+    text = words(made)
+    assert "TWIN steps as slow as 80 % sure asks; `simulate` has middle ones ✓ held ✗ missed" in text
+    assert "✓ ≥ 80 %" not in text and "MARKS [80 % range] m measured" in text
+    assert "TWIN ✓ held ✗ missed at the peak" in words(replace(made, confidence=None))
+    assert "✓ ≥ 80 % ~ ≥ 50 % ✗ less" in words(replace(made, training=plan.training))  # it has a deadline
+    assert "TWIN" not in words(plan)
+
+
+def test_leases_that_do_not_fit_are_left_out_whole(plan: Plan) -> None:
+    leases = "; ".join(f"base{each} on 8 × 8 H200-SXM5-141GB, lakeside on demand" for each in range(5))
+    other = Action("or", f"7 % less; not taken: 2 kinds of machines; {leases}", "", None)
+    lines = decision_lines(replace(plan, actions=(*plan.actions, other)), "my.yaml")
+    at = next(number for number, line in enumerate(lines) if line.startswith("  or"))
+    told = " ".join(" ".join(lines[at : at + 2]).split())
+    assert re.search(r"(machines|lakeside on demand) …", told), told
 
 
 def test_the_ladder_is_one_line_with_what_measuring_would_save(plan: Plan) -> None:

@@ -19,7 +19,15 @@ from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
-from twofold.core.errors import EmptyError, FileError, InfeasibleError, InputError, Place, TwofoldError
+from twofold.core.errors import (
+    EmptyError,
+    FileError,
+    InfeasibleError,
+    InputError,
+    Place,
+    TwofoldError,
+    unread,
+)
 from twofold.money.detail import detailed_money
 from twofold.pages.shown_plan import ShownPlan
 from twofold.perf.constants import Constants
@@ -250,8 +258,7 @@ def read_plan(path: Path) -> dict[str, Any]:
     except IsADirectoryError as error:
         raise refused_for_a_plan(path, "") from error
     except OSError as error:
-        hint = "write one with `twofold plan SPEC --out FILE`"
-        raise FileError(f"cannot read `{path}`: {error.strerror}", hint=hint) from error
+        raise unread(path, error, "write one with `twofold plan SPEC --out FILE`") from error
     except (ValueError, RecursionError) as error:
         raise refused_for_a_plan(path, "") from error
     schema = str(data.get("schema", "")) if isinstance(data, dict) else ""

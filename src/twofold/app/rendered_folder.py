@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from twofold.app.sources import whole_file
-from twofold.core.errors import FileError
+from twofold.core.errors import FileError, unread
 from twofold.rendering.files import RenderedFile
 
 MANIFEST = ".twofold-rendered.json"
@@ -60,7 +60,7 @@ def _digest(path: Path) -> str:
     try:
         return _sha256(path.read_bytes())
     except OSError as error:
-        raise FileError(f"cannot read `{path}`: {error.strerror}") from error
+        raise unread(path, error) from error
 
 
 def _sha256(data: bytes) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from twofold.app.kinds import LARGEST_BYTES, PLAN, SAID_BYTES, schema_of
+from twofold.app.kinds import LARGEST_BYTES, PLAN, SAID_BYTES, broken_plan, schema_of
 from twofold.contracts.results import loop, proof, simulated
 from twofold.core.data import DataError, from_data
-from twofold.core.errors import FileError, InputError
+from twofold.core.errors import FileError, InputError, unread
 from twofold.report.validate import Validated
 
 HINT = "a page is made of a spec, a plan, and the JSON of `simulate`, `up` or `validate`"
@@ -49,7 +49,7 @@ def saved_answer(source: object) -> SavedAnswer | None:
         with path.open("rb") as handle:
             begin = handle.read(SAID_BYTES)
     except OSError as error:
-        raise FileError(f"cannot read `{path}`: {error.strerror}") from error
+        raise unread(path, error, HINT) from error
     if not begin.lstrip().startswith(b"{"):
         return None  # YAML, whose reader has limits of its own
     if size > LARGEST_BYTES:
@@ -85,9 +85,9 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise FileError(f"cannot read `{path}`: {error.strerror}") from error
+        raise unread(path, error, HINT) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"`{path}` is not whole JSON", hint=HINT) from error
+        raise broken_plan(path) or InputError(f"`{path}` is not whole JSON", hint=HINT) from error
     if not isinstance(data, dict):
         raise InputError(f"`{path}` is JSON, and no answer of Twofold", hint=HINT)
     return data

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.places import region_names
 from twofold.catalog.types import Accelerator, MandateRow, Model, Node, Partition
 from twofold.contracts.names import Names, fold
-from twofold.contracts.spec.reader import parse_spec, read_spec
+from twofold.contracts.spec.reader import STARTER, parse_spec, read_spec
 from twofold.contracts.spec.spec import Spec
-from twofold.core.errors import FileError
+from twofold.core.errors import FileError, unread
 
 SPEC_FILE = "twofold.yaml"
 CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours
@@ -53,6 +54,10 @@ def load(source: SpecSource) -> Loaded:
     if isinstance(source, str) and ("\n" in source or ": " in source):
         return _from_text(source)
     path = spec_path(Path(source))
+    try:
+        path.stat()  # before what lies beside it is looked for
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise unread(path, error, STARTER) from error
     refuse_for_a_spec(path)
     folder = path.parent / CATALOG_FOLDER
     device = device_folder(path.parent)
@@ -119,7 +124,7 @@ def starts_file(beside: Path) -> Path | None:
 
 def spec_path(path: Path) -> Path:
     """The spec that a path means: a folder stands for the `twofold.yaml` in it."""
-    return path / SPEC_FILE if path.is_dir() else path
+    return path / SPEC_FILE if os.path.isdir(path) else path  # noqa: PTH112 (`is_dir` raises where it may not look)
 
 
 def names_of(catalog: Catalog) -> Names:

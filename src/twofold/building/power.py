@@ -124,7 +124,7 @@ def year(housed: Housed) -> premises.BuildingYear:
             wue_l_per_kwh=own.wue_l_per_kwh_mean,
             usd_per_kwh=electricity([entry.region], context).usd,
             grid_gco2_per_kwh=grid_gco2_per_kwh(entry.region, context),
-            hourly_shape=_shape(entry),
+            hourly_shape=_drawn_shape(entry, mean.value, context),
             demand_charge=entry.owned,  # a landlord's bill holds it already
         )
         parts.append((told, (mean.low / mean.value, mean.high / mean.value)))
@@ -271,8 +271,30 @@ def _cap(entry: Entry, context: Context) -> premises.CapTrade | None:
     return premises.CapTrade(entry.name, cap, saved_w, throughput, energy)
 
 
+def _drawn_shape(entry: Entry, mean_w: float, context: Context) -> tuple[float, ...]:
+    """The mean day of what an entry and its guests draw, over its own mean.
+
+    Formula  1 + Σ servers in use · (draw at the mean load − draw with nobody asking) · (traffic − 1) / mean
+    Why      Servers that wait for requests draw too, and so do networks: only what work adds follows traffic.
+    Units    1; `mean_w` W, `traffic` over its own mean.
+    Limits   at least 0; linear in the load between the hours. Runs are flat.
+    """
+    shape = np.ones(24)
+    for each in (entry, *entry.guests):
+        if each.servers.use == "serving":
+            catalog, power = context.catalog, each.power
+            busy_w, waiting_w = (serving_w(catalog, power, busy).value for busy in (each.busy_fraction, 0.0))
+            servers = (
+                each.machine.accelerator_count / each.servers.node.accelerator_count
+                if entry.owned
+                else each.servers.count
+            )
+            shape += servers * (busy_w - waiting_w) / mean_w * (np.asarray(_shape(each)) - 1.0)
+    return tuple(float(hour) for hour in np.maximum(shape, 0.0))
+
+
 def _shape(entry: Entry) -> tuple[float, ...]:
-    """The mean day of an entry's load over its own mean: flat for runs, by traffic for services."""
+    """The mean day of an entry's traffic over its own mean: flat for runs, by traffic for services."""
     part = entry.part
     if not isinstance(part, ServicePlan) or not part.classes:
         return (1.0,) * 24

@@ -31,7 +31,13 @@ class Verb:
 
 
 class FilePath(click.Path):
-    """A path that a file can have: what no file system takes is refused like any other wrong word."""
+    """A path that a file can have: what no file system takes is refused like any other wrong word.
+
+    Whether it can be read or written is said by who does it: that is no matter of how the line is written.
+    """
+
+    def __init__(self, file_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -68,7 +74,7 @@ def words(name: str, said: str, *argument: str) -> Parameter:
     return option(name, said, *argument, default="")
 
 
-FILE = FilePath(path_type=Path)
+FILE = FilePath()
 RANKS = click.IntRange(1, 4096)
 NAMES = text  # names with commas between them; `--help` shows the function's name
 SPEC = click.argument("spec", type=FILE)

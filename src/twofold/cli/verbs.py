@@ -291,7 +291,7 @@ VERBS = {
             options.option(
                 "--out",
                 "The folder to write to; without it they are printed.",
-                type=options.FilePath(path_type=Path, file_okay=False),
+                type=options.FilePath(file_okay=False),
             ),
             options.flag("--force", "Replace files there that were edited, or that are of others."),
             options.JSON,
@@ -445,7 +445,7 @@ VERBS = {
                     options.option(
                         "--out",
                         "The folder of the spec; the working folder by default.",
-                        type=options.FilePath(path_type=Path, file_okay=False),
+                        type=options.FilePath(file_okay=False),
                     ),
                     options.JSON,
                     *options.TABLES,

@@ -3,6 +3,7 @@
 An error that one room alone raises is defined there, below one of these.
 """
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,6 +134,18 @@ class FileError(InputError):
     """A file or folder that cannot be read or written, or an output path that exists already."""
 
     code = "E-file"
+
+
+def unread(path: Path | str, error: OSError | ValueError, hint: str = "") -> FileError:
+    """Why a file cannot be read, in one wording for every verb; `hint` says what to do where none is."""
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return FileError(f"`{path}` does not exist", hint=hint)
+    if number in (errno.EACCES, errno.EPERM):
+        return FileError(f"`{path}` may not be read", hint="check who may read it, and its folder")
+    if number == errno.EISDIR:
+        return FileError(f"`{path}` is a folder", hint=hint)
+    return FileError(f"cannot read `{path}`: {getattr(error, 'strerror', None) or error}")
 
 
 class EncodingError(FileError):

@@ -20,7 +20,7 @@ h3{font-size:1rem;margin:.4rem 0}
 p,ul{max-width:62rem}
 a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}
 .soft{color:var(--soft)}.bad{color:var(--bad);font-weight:600}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,33rem),1fr));gap:.7rem}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,38rem),1fr));gap:.7rem}
 .card{--under:var(--box);background:var(--box);border-radius:6px;padding:.6rem .9rem;min-width:0}
 .wide,figure{overflow-x:auto;background:
 linear-gradient(90deg,var(--under) 50%,transparent) 0 0/2rem 100% local,

@@ -12,7 +12,7 @@ from twofold.catalog.places import region_names
 from twofold.catalog.schema import Cell, Column
 from twofold.catalog.tables import check_width, slots_of
 from twofold.core.csv_lines import CsvLine, csv_lines
-from twofold.core.errors import CatalogError, InputError, InputErrors, Place, UnknownNameError
+from twofold.core.errors import CatalogError, InputError, InputErrors, Place, UnknownNameError, unread
 from twofold.portfolio import listed
 from twofold.portfolio.problem import CapacityOffer
 
@@ -78,7 +78,7 @@ def _weeks_until(day: date | None, start: date | None, *, up: bool) -> int | Non
 
 
 def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tuple[Quote, ...]:
-    """Every row of a file of quotes. Raises CatalogError, or InputErrors: the first ten and their count.
+    """Every row of a file of quotes. Raises FileError, CatalogError, or InputErrors: ten and their count.
 
     With `today` also for a quote that was made more than a year later: no clock is that wrong.
     """
@@ -86,7 +86,7 @@ def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tupl
         with path.open("rb") as opened:
             data = opened.read(FILE_LIMIT_BYTES + 1)
     except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+        raise unread(path, error) from error
     for number, text in enumerate(data.splitlines(), 1):
         if len(text) > LINE_LIMIT:
             what = f"a line of {len(text):,} characters is no quote"

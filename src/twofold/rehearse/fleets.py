@@ -94,6 +94,7 @@ def rehearsed_service(
         world = (
             f"rehearsed in the world of {sure}: steps take up to {100 * slow:.0f} % longer than in the middle"
         )
+        world += ", which `simulate` has"
         plan = replace(plan, warnings=(*plan.warnings, world))
     return best.choice, replace(plan, replica_needs=tuple(need for each in tried for need in each.needs))
 

@@ -41,6 +41,10 @@ def more_building_lines(building: premises.Building) -> list[str]:
         *field("storage", *[_storage(each) for each in building.storage if each.kind == "parallel_fs"]),
         *field("power", *_power(building)),
         *field("year", *year_pieces(building)),
+        *field(
+            "",
+            "whole servers with networks and storage; ENERGY is accelerators times a factor",
+        ),
     ]
 
 

@@ -23,6 +23,8 @@ FLEETS = ("rent", "use")  # actions that name machines
 FLAGS = ("--full", "--details", "--money")
 TWO = 2  # lines of a header, or of a fleet, at most
 MONTHS = 12
+MIDDLE = 0.5  # a confidence for which no step is slower than in the middle
+LETTERS = "[80 % range] m measured, f fitted, v vendor's, a assumed"
 LABEL = INDENT - 3  # characters of a label
 SIZES = re.compile(r"(?:(?:TP|CP|PP|EP|DP) \d+(?: ×\d+)?|one accelerator)$")
 LENGTHS = ("input", "output")
@@ -80,11 +82,16 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         *(line for half in plan.halves for line in _half_lines(plan, half, room)),
         *(_fitted("  also", told["also"], 1) if _is_much(plan) else []),
         *_fitted("  release", told["release"], rows),
-        *(line for at, text in enumerate(others) for line in _fitted("" if at else "  or", [text], rows)),
+        *(
+            line
+            for at, text in enumerate(others)
+            for line in _fitted("" if at else "  or", [text], rows, "; ")
+        ),
         *gap,
         *(line for at, text in enumerate(risks) for line in _fitted("" if at else "RISKS", [text], rows)),
         *_fitted("SURE", _ladder(plan), rows),
         *_fitted("" if plan.ladder else "SURE", _measuring(plan), rows),
+        *_fitted("TWIN", _twin(plan), rows),
         *_fitted("ASSUMED", _assumed(plan), rows),
         *_fitted("NEXT", [*told["next"], *flags], rows),
         *_fitted("MARKS", [_marks(plan)], rows),
@@ -97,14 +104,20 @@ def _is_much(plan: Plan) -> bool:
     return sum(each.usd or 0.0 for each in plan.actions if each.kind == "also") >= WORTH_A_LINE * total > 0.0
 
 
-def _fitted(label: str, pieces: Sequence[str], rows: int) -> list[str]:
-    """A field of at most so many rows: as many of its pieces as fit; a first one that does not is cut."""
+def _fitted(label: str, pieces: Sequence[str], rows: int, before: str = "") -> list[str]:
+    """A field of at most so many rows: as many of its pieces as fit; a first one that does not is cut.
+
+    Cut `before` the last such text of its last row, where that has one, so that no lease is told by half.
+    """
     for count in range(len(pieces), 0, -1):
         lines = heading(label, *pieces[:count])
         if len(lines) <= rows:
             return lines
     lines = heading(label, *pieces[:1])[:rows]
-    return [*lines[:-1], f"{lines[-1][: WIDTH - 2]} …"] if lines else []
+    if not lines:
+        return []
+    last = lines[-1][: WIDTH - 2]
+    return [*lines[:-1], f"{(before and last.rpartition(before)[0]) or last} …"]
 
 
 def _header(plan: Plan) -> list[str]:
@@ -358,6 +371,16 @@ def _measuring(plan: Plan) -> list[str]:
     return texts
 
 
+def _twin(plan: Plan) -> list[str]:
+    """In which world a rehearsed plan's figures are (`simulate` has another), and what their marks say."""
+    if not any(each.rehearsals for each in plan.serving):
+        return []
+    asked, marks = _asked(plan), "✓ held ✗ missed"
+    if asked is None or asked <= MIDDLE:
+        return [f"{marks} at the peak, spares away"]
+    return [f"steps as slow as {percent(asked)} sure asks; `simulate` has middle ones", marks]
+
+
 def _assumed(plan: Plan) -> list[str]:
     """What decides and nobody wrote: goals, lengths, peaks, headroom; and the day of the prices."""
     dates = sorted(half.machine.price.date for half in plan.halves if half.machine.price)
@@ -389,7 +412,10 @@ def _whose(parts: Sequence[str]) -> str:
 
 
 def _marks(plan: Plan) -> str:
-    """What the marks and letters mean."""
+    """What the marks and letters mean; where the twin gave all marks there is no probability to tell of."""
     asked = _asked(plan)
+    goals = [slo for each in plan.serving for one in each.classes for slo in one.slos]
+    if goals and all(slo.rehearsed for slo in goals) and not any(run.deadline_s for run in plan.training):
+        return LETTERS
     sure = f"✓ ≥ {percent(asked)} ~ ≥ 50 % ✗ less" if asked else "✓ ≥ 50 % sure ✗ less"
-    return f"{sure} · [80 % range] m measured, f fitted, v vendor's, a assumed"
+    return f"{sure}{DOT}{LETTERS}"

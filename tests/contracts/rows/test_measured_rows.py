@@ -98,7 +98,7 @@ def test_a_file_without_rows_says_so(write: Write, text: str) -> None:
 
 def test_files_that_are_no_tables_are_input_errors(write: Write, tmp_path: Path) -> None:
     (missing,) = errors_of(tmp_path / "none.csv", read_step_rows)
-    assert isinstance(missing, FileError) and "cannot read" in missing.message
+    assert isinstance(missing, FileError) and "does not exist" in missing.message
     (folder,) = errors_of(tmp_path, read_step_rows)
     assert isinstance(folder, FileError)
     (quoted,) = errors_of(write(f'{STEPS}\n"H100,8,64,1\n'), read_step_rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from twofold.core.data import from_data, to_data
-from twofold.core.errors import AlteredError, FileError
+from twofold.core.errors import AlteredError, FileError, unread
 
 FILE_LIMIT_BYTES = 4 * 2**20
 AGAIN = "calibrate again with `twofold calibrate`"
@@ -102,7 +102,7 @@ class Calibration:
                 raise ValueError("it lacks `digest`")
             calibration = from_data(cls, data, more=True)
         except OSError as error:
-            raise FileError(f"`{path}`: {(error.strerror or str(error)).lower()}", hint=AGAIN) from error
+            raise unread(path, error, AGAIN) from error
         except (ValueError, RecursionError) as error:
             raise FileError(f"`{path}` is not a calibration: {error}", hint=AGAIN) from error
         if calibration.digest != _digest(data):

@@ -10,7 +10,7 @@ from typing import Any
 
 from twofold.contracts.names import did_you_mean
 from twofold.core.csv_lines import CsvLine, csv_lines
-from twofold.core.errors import FileError, InputError, InputErrors, Place, TableError
+from twofold.core.errors import InputError, InputErrors, Place, TableError, unread
 
 FILE_LIMIT_BYTES = 16 * 2**20
 ERROR_LIMIT = 50
@@ -168,8 +168,7 @@ def _rows(path: Path, columns: Sequence[_Column]) -> list[dict[str, Any]]:
         with path.open("rb") as opened:
             data = opened.read(FILE_LIMIT_BYTES + 1)
     except OSError as error:
-        reason = error.strerror or error
-        raise FileError(f"cannot read measured rows from '{path}': {reason}") from error
+        raise unread(path, error) from error
     lines = csv_lines(data, str(path), FILE_LIMIT_BYTES, TableError)
     header = next(lines, CsvLine(str(path), 1, "", []))
     slots = _slots(header, columns)

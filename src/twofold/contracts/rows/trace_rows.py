@@ -236,8 +236,7 @@ def opened_lines(path: Path) -> Iterator[Iterator[str]]:
     except csv.Error as error:
         raise errors.TraceError(f"not csv: {error}", place=reader.place()) from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FileError(f"cannot read `{path}`: {reason}") from error
+        raise errors.unread(path, error) from error
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ SWITCHES = ("on", "off")
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
 SIZE_LIMIT_BYTES = 1_000_000
+STARTER = "`twofold init` writes a starter spec"
 LIMITS = ("le", "lt", "ge", "gt", "max_length", "min_length")  # as pydantic calls them
 
 
@@ -238,16 +239,16 @@ def parse_spec(text: str, file: str, names: Names | None = None, folder: Path | 
 def read_text(path: Path) -> str:
     """A text file of at most 1 MB. Its size is asked before a byte is read."""
     try:
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
-            raise FileError(f"`{path}` {what}", hint="`twofold init` writes a starter spec")
         size_bytes = path.stat().st_size
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "is not a file"
+            raise FileError(f"`{path}` {what}", hint=STARTER)
         if size_bytes > SIZE_LIMIT_BYTES:
             limit = f"{SIZE_LIMIT_BYTES / 1e6:g} MB"
             raise FileSizeError(f"`{path}` has {size_bytes / 1e6:.1f} MB; at most {limit} are read")
         content = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        raise FileError(f"cannot read `{path}`: {getattr(error, 'strerror', None) or error}") from error
+        raise errors.unread(path, error, STARTER) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

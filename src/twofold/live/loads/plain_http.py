@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.errors import FileError, ValueRefusedError, unread
 from twofold.core.extras import require_extra
 from twofold.live.loads import endpoint as openai
 from twofold.live.loads.loader import REQUEST_TIMEOUT_S, Endpoint, Prompt, session_of
@@ -52,7 +52,7 @@ def read_bodies(path: Path) -> tuple[Any, ...]:
         with path.open("rb") as opened:
             data = opened.read(BODIES_MOST_BYTES + 1)
     except OSError as error:
-        raise FileError(f"cannot read `{path}`: {error.strerror}") from error
+        raise unread(path, error) from error
     if len(data) > BODIES_MOST_BYTES:
         raise FileError(f"`{path}` is larger than {BODIES_MOST_BYTES >> 20} MiB", hint="send fewer bodies")
     try:

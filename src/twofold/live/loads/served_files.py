@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.contracts.results import served
-from twofold.core.errors import EncodingError, FileError, Place, TableError
+from twofold.core.errors import EncodingError, FileError, Place, TableError, unread
 from twofold.live.loads.serving_figures import latency_of
 
 FILE_LIMIT_BYTES = 256 * 2**20
@@ -42,7 +42,7 @@ def read_served(path: Path) -> Imported:
         with path.open("rb") as opened:
             raw = opened.read(FILE_LIMIT_BYTES + 1)
     except OSError as error:
-        raise FileError(f"cannot read `{path}`: {error.strerror or error}") from error
+        raise unread(path, error) from error
     if len(raw) > FILE_LIMIT_BYTES:
         raise FileError(f"`{path}` is larger than {FILE_LIMIT_BYTES // 2**20} MiB", hint="import its summary")
     try:
