@@ -215,7 +215,7 @@ def test_r_114_shares_of_the_prompts_tokens_sum_to_what_the_prompt_explains(
 @captum
 def test_r_115_the_cost_is_told_in_series_and_beside_in_ms_and_core_seconds(shown: ShownAttribution) -> None:
     cost = shown.told.cost
-    assert cost.series_s > cost.alone_s > 0 and cost.beside_s > 0
+    assert min(cost.series_s, cost.alone_s, cost.beside_s) > 0  # each by itself: which is longest is chance
     assert cost.series_core_s > 0 and cost.beside_core_s > 0 and shown.told.same
     [series] = [each for each in shown.lines if each.startswith("  in series")]
     [beside] = [each for each in shown.lines if each.startswith("  beside")]
