@@ -61,7 +61,7 @@ def test_every_arrangement_has_all_replicas_and_all_classes(
     plan, _ = made
     assert len(plan.pools) == 2
     for pools in ("planned", "shared", "priority", "split"):
-        found = pool_groups(plan, plan.pools, scenario(f"policies: {{pools: {pools}}}").policies.pools)
+        found = pool_groups(plan, plan.pools, scenario(f"policies: {{pools: {pools}}}").policies)
         assert {name for pools, _ in found for pool in pools for name in pool.classes} == CLASSES
         assert sum(pool.replica_count for pools, _ in found for pool in pools) == plan.replica_count
         assert len(found) == (2 if pools == "planned" else 1)
@@ -115,11 +115,11 @@ def test_what_cannot_be_put_together_or_parted_is_refused(made: tuple[ServicePla
     plan, _ = made
     other = replace(plan.pools[1], replica=replace(plan.pools[1].replica, weights_format="int4"))
     for pools in ("shared", "split"):
-        change = scenario(f"policies: {{pools: {pools}}}").policies.pools
+        change = scenario(f"policies: {{pools: {pools}}}").policies
         with pytest.raises(ValueRefusedError, match="are of different replicas"):
             pool_groups(plan, (plan.pools[0], other), change)
     with pytest.raises(ValueRefusedError, match="has no pool for bulk work"):
-        pool_groups(plan, plan.pools[:1], scenario("policies: {pools: split}").policies.pools)
+        pool_groups(plan, plan.pools[:1], scenario("policies: {pools: split}").policies)
     with pytest.raises(InputErrors) as caught:
         scenario("policies: {pools: {kind: shared, borrow: 50 %}}")
     assert "belongs to `kind: split`" in str(caught.value.errors[0])

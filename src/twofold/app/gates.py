@@ -4,11 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Literal
 
 from twofold.app.simulate_inputs import opened, rehearsable
 from twofold.contracts.spec.scenario import Scenario
-from twofold.contracts.spec.scenario_policies import Pools
 from twofold.core.errors import ValueRefusedError
 from twofold.gating.build import BuiltGate
 from twofold.live.control.service import PoolShare
@@ -17,7 +15,7 @@ from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
 AS_GUESSED = "a prompt's tokens are guessed from its bytes before it is sent; the twin knows their number"
 AS_BATCHED = "an engine batches as it does; the twin's batches are as large as the plan's memory allows"
 AT_HOME = "all replicas share this machine, which the load's clients use too; the twin's have one each"
-TOGETHER: Literal["priority"] = "priority"  # one pool of all replicas, whose gate knows who can wait
+TOGETHER = "priority"  # one pool of all replicas, whose gate knows who can wait
 ONE_POOL = f"all classes share the replicas here; `policies: {{pools: {TOGETHER}}}` rehearses that"
 AS_PLANNED = Scenario()
 SILENT = (
@@ -56,8 +54,9 @@ def served_gate(
     [service] = given.plan.serving
     tasks, differs = pool_tasks(service, RehearsalSettings(scenario), given.tables), DIFFERS
     if len(tasks) > 1:
-        together = scenario.policies.model_copy(update={"pools": Pools(kind=TOGETHER)})
-        scenario, differs = scenario.model_copy(update={"policies": together}), (ONE_POOL, *differs)
+        pools = scenario.policies.pools.model_copy(update={"kind": TOGETHER})
+        policies = scenario.policies.model_copy(update={"pools": pools})
+        scenario, differs = scenario.model_copy(update={"policies": policies}), (ONE_POOL, *differs)
         tasks = pool_tasks(service, RehearsalSettings(scenario), given.tables)
     [task] = tasks
     built = task.gate
@@ -68,8 +67,8 @@ def served_gate(
     if planned > slot_count:
         differs = (f"{slot_count} replicas, as many as this machine holds, of {planned} planned", *differs)
     limits, count = built.in_flight_limits, min(planned, slot_count)
-    pools = shares_of(task, count) if len(limits) > 1 else ()
-    return ServedGate(task, limits[0][1], count, differs, pools)
+    shares = shares_of(task, count) if len(limits) > 1 else ()
+    return ServedGate(task, limits[0][1], count, differs, shares)
 
 
 def _need_slots(built: BuiltGate, slot_count: int) -> None:

@@ -6,7 +6,7 @@ from operator import mul
 
 from twofold.contracts.results import serving
 from twofold.contracts.results.serving import ServicePlan
-from twofold.contracts.spec.scenario_policies import Pools
+from twofold.contracts.spec.scenario_policies import Policies
 from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import settings
 
@@ -14,13 +14,16 @@ from twofold.policy.gate import settings
 PoolGroup = tuple[tuple[serving.Pool, ...], settings.PoolRules | None]
 
 
-def pool_groups(service: ServicePlan, pools: Sequence[serving.Pool], wanted: Pools) -> tuple[PoolGroup, ...]:
+def pool_groups(
+    service: ServicePlan, pools: Sequence[serving.Pool], policies: Policies
+) -> tuple[PoolGroup, ...]:
     """The plan's pools, put together as a scenario wants them.
 
     `shared` and `priority` make one pool of all replicas; its replicas are those of the first pool that
     answers somebody who waits. `split` has that one and one for bulk work, which the gate lets help each
     other. Raises ValueRefusedError where pools are of different replicas, or nothing can be parted.
     """
+    wanted = policies.pools
     if wanted.kind == "planned":
         return tuple(((pool,), None) for pool in pools)
     bulk_names = tuple(each.name for each in service.classes if not each.is_waited_for)

@@ -89,7 +89,7 @@ def pool_tasks(
         joined = scenario.model_copy(update={"policies": scenario.policies.over(own)})
         settings = replace(settings, scenario=joined)
     asking = [each for each in service.classes if settings.only in (None, each.name)]
-    for pools, rules in pool_groups(service, pools_of(service), settings.scenario.policies.pools):
+    for pools, rules in pool_groups(service, pools_of(service), settings.scenario.policies):
         served = {name for pool in pools for name in pool.classes}
         classes = tuple(each for each in asking if each.name in served)
         if classes:

@@ -21,11 +21,18 @@ CHOICES = {
 HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
 
 
+def _start_text(service: ServicePlan) -> str:
+    if service.cold_start_s is None:
+        return ""
+    warm = "" if service.warm_pool_count is None else f", warm pool {service.warm_pool_count}"
+    return f"cold start {ranged(service.cold_start_s)}{warm}"
+
+
 def serving_lines(service: ServicePlan, rehearsed: bool, asked: float | None = None) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
     fleet = f"SERVING   {service.name}: {_fleet(service)}"
     limit = f"batch limited by {service.batch_limit}" if service.batch_limit else ""
-    start_s, held = service.cold_start_s, service.kv_utilisation_fraction
+    held = service.kv_utilisation_fraction
     return [
         *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
         *field("replica", *_replica_pieces(service)),
@@ -35,7 +42,7 @@ def serving_lines(service: ServicePlan, rehearsed: bool, asked: float | None = N
         *field(
             "fleet",
             f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
-            f"cold start {ranged(start_s)}, warm pool {service.warm_pool_count}" if start_s else "",
+            _start_text(service),
             "" if held is None else f"KV cache {percent(held)} full at peak",
             *(f"{name} in the valleys of the others, on their machines" for name in service.in_valleys),
             *pooling_pieces(service),

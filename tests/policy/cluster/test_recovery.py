@@ -140,6 +140,14 @@ def test_a_job_that_was_told_what_cannot_be_is_given_up_at_its_second_try() -> N
     assert not brain.view.nodes["n0"].failed_at_s  # it says nothing of the node
 
 
+def test_a_crash_before_it_is_no_first_try_of_what_cannot_be() -> None:
+    brain = a_brain(1, restart_limit=5)
+    placement = submitted(brain, "job", 4)
+    assert brain.handle(JobFailed("job", FaultCause.SOFTWARE, "n0"), 0.0) == [StartJob("job", placement, 2)]
+    brain.handle(JobFailed("job", FaultCause.INPUT, "n0", attempt=2), 1.0)
+    assert "job" in brain.view.jobs and not brain.view.counts.failed
+
+
 def test_a_job_that_gets_on_between_failures_is_never_given_up() -> None:
     brain = a_brain(1, restart_limit=1)
     submitted(brain, "job", 4)

@@ -68,7 +68,8 @@ SPOKEN_REASONS = {
     events.RefusalReason.TIER_LATE: "The request was not prepared in time",
 }
 ID_HEADER, PLAIN_ID = b"x-request-id", re.compile(rb"[A-Za-z0-9._:-]{1,64}")
-LINGER_S = 10.0  # in which a client who still writes may read that it was refused
+LINGER_S = 10.0  # in which a client who still writes may read that it was refused …
+PAUSE_S = 1.0  # … while there is no pause longer than this in what it writes
 READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH, METRICS_PATH, OPENAPI_PATH)
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
@@ -135,11 +136,15 @@ class Client:
         self.writing = False
 
     async def _linger(self) -> None:
-        """Read and drop what the client still writes: who is closed on while writing sees a reset instead."""
+        """Read and drop what the client still writes: who is closed on while writing sees a reset instead.
+
+        Who has paused is not waited for.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER_S):
                 while self._unread:
-                    self._unread = (await self._receive()).get("more_body", False)
+                    async with asyncio.timeout(PAUSE_S):
+                        self._unread = (await self._receive()).get("more_body", False)
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Waits while the client reads more slowly than the replica writes: so the replica waits too."""

@@ -157,7 +157,7 @@ def written(
     else:  # it worked on beside the rest of the write: that work is in the next one
         job.since_s = min(max(job.since_s, saved_at_s + told.stall_s), now_s)
         job.stall_s = smoothed_write_s(job.stall_s, told.stall_s)
-    job.failed_count = 0
+    job.failed_count = job.refused_count = 0
     job.saving_since_s = None
     view.timers.cancel(Due.WAITED, job.job_id)
     view.counts.checkpoints += 1

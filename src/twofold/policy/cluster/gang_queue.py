@@ -59,7 +59,8 @@ class Job:
     whole_count: int = 0  # of them, on nodes that it has alone
     beside: Placement = ()  # its pieces on other nodes
     attempt: int = 0  # the latest
-    failed_count: int = 0  # failures since it last got on
+    failed_count: int = 0  # failures since it last got on …
+    refused_count: int = 0  # … of these by what it was given
     done_s: float = 0.0  # work in its last checkpoint, in seconds at full size
     since_s: float = 0.0  # work from then on is in no checkpoint
     begun_s: float = 0.0  # when the attempt was ordered

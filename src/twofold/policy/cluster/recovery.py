@@ -197,14 +197,14 @@ def interrupted(
     """An attempt is over by a failure: it starts once more where it can, waits, or is given up."""
     faults, making = view.settings.faults, job.making_room
     job.failed_count += 1
+    job.refused_count += cause is events.FaultCause.INPUT
     view.counts.interrupted += 1
     # A program that crashes again and again says nothing of how often sound ones are interrupted.
     of_program = cause in (events.FaultCause.SOFTWARE, events.FaultCause.INPUT)
     if not of_program or job.failed_count == 1:
         view.interruptions.fail()
     halt(view, job)
-    is_wrong = cause is events.FaultCause.INPUT and job.failed_count >= INPUT_FAILURES_MAX
-    if is_wrong or job.failed_count > faults.restart_limit:
+    if job.refused_count >= INPUT_FAILURES_MAX or job.failed_count > faults.restart_limit:
         end(view, job, now_s)
         view.counts.failed += 1
         return [events.StopJob(job.job_id, events.StopReason.GAVE_UP)]

@@ -227,7 +227,8 @@ class ClassTally:
         """Count answers of this class, noted one a row. Returns how many measured are within all limits."""
         _, arrivals_s, begun_s, ended_s, outputs, inputs = rows.T
         ttft_s, e2e_s = begun_s - arrivals_s, ended_s - arrivals_s
-        tpot_s = (ended_s - begun_s) / np.maximum(outputs - 1.0, 1.0)  # 0 of an answer of one token
+        # 0 of an answer of one token, however long its end takes: a measured batch has no tokens.
+        tpot_s = np.where(outputs > 1.0, ended_s - begun_s, 0.0) / np.maximum(outputs - 1.0, 1.0)
         model = self.model
         late = [
             np.zeros(len(figure), bool) if limit_s is None else figure > limit_s
