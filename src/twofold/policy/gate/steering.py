@@ -157,14 +157,15 @@ class Steering:
             due = trial.scored(event.score - event.beside_score, now_s)
             return self._folded(self.canary.tick(now_s)) if due else []
         if isinstance(event, events.ReleaseOffered):
-            if not event.pool:
-                self._of_all_pools.add(event.version)
             if self.rollout is not None:
                 self.rollout.offered(self._view, event.version, pool)
             effects = self.canary.offered(event.version, pool, now_s)
         else:
             effects = self.canary.withdrawn(event.version)
-        return self._folded(effects + self._rolled_out(now_s)) if effects else None
+        folded = self._folded(effects + self._rolled_out(now_s)) if effects else None
+        if isinstance(event, events.ReleaseOffered) and self._rules is not None and not event.pool:
+            self._of_all_pools.add(event.version)  # last: a trial of the same version may just have ended
+        return folded
 
     def releases(self) -> set[str]:
         """Versions under trial, and those of which replicas still come or go after it."""
