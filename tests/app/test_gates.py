@@ -121,6 +121,45 @@ def test_policies_of_a_spec_are_read_with_its_care(tmp_path: Path) -> None:
         served_gate(warm, 2, None, parse_scenario("policies: {scaling: off}", "s.yaml"))
 
 
+def test_what_answers_in_need_is_rehearsed_and_takes_a_place_of_the_machine(tmp_path: Path) -> None:
+    spec = with_policies(tmp_path, "{degradation: {smaller: int8}}")
+    gate = served_gate(spec, 2, None)
+    assert gate.replica_count == 1 and gate.built.settings.classes[0].smaller_model == "int8 copy"
+    rehearsed = simulate(spec, SimulateOptions(scenario=parse_scenario(SHORT, "s.yaml"))).data
+    assert rehearsed.gate_digests == {"serve/chat": gate.built.digest}
+    assert "degradation to 1 x int8 copy" in rehearsed.policies and rehearsed.fleets[0].smaller_count == 0
+    assert rehearsed.fleets[0].replica_count == served_gate(LAPTOP, 9, None).replica_count
+    with pytest.raises(ValueRefusedError, match="1 to answer in need and one besides are more than this"):
+        served_gate(spec, 1, None)
+
+
+def test_under_overload_a_smaller_model_saves_answers(tmp_path: Path) -> None:
+    """On the same replicas, and one more: fewer requests go without an answer."""
+    load = parse_scenario(f"{SHORT}traffic: {{scale: 30x}}", "s.yaml")
+    failed = []
+    for smaller in ("", ", smaller: {quantisation: int8}"):
+        spec = with_policies(tmp_path, "{queue: {depth: 20}, degradation: {shortest: 100 %" + smaller + "}}")
+        [chat] = simulate(spec, SimulateOptions(scenario=load)).data.classes
+        failed.append(chat.arrived_count - chat.finished_count)
+    assert failed[1] < 0.5 * failed[0], failed
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("{degradation: {smaller: int3}}", "int8"),
+        ("{degradation: {smaller: {replicas: 2}}}", "what answers in need is one thing"),
+        ("{degradation: {smaller: {quantisation: int8, model: llama-3.1-8b}}}", "one thing"),
+        ("{degradation: {switch: off, smaller: int8}}", "the policy is off"),
+    ],
+)
+def test_what_cannot_answer_in_need_is_refused_where_it_stands(tmp_path: Path, said: str, why: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        served_gate(with_policies(tmp_path, said), 2, None)
+    [error] = caught.value.errors
+    assert why in f"{error.message} {error.hint}" and error.place is not None
+
+
 def test_no_more_replicas_may_be_started_than_the_machine_holds() -> None:
     scaled = "policies: {scaling: {most: 2}}"
     assert served_gate(LAPTOP, 2, None, parse_scenario(scaled, "s.yaml")).built.settings.scaling is not None

@@ -28,7 +28,7 @@ from twofold.live.chained_file import head_path
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.kept_log import check_log
-from twofold.live.control.service import PoolShare, ServiceSettings
+from twofold.live.control.service import PoolShare, ServiceSettings, SmallerModel
 from twofold.live.control.status import service_status
 from twofold.live.control.store import Store
 from twofold.live.control.supervisor import bring_down, bring_up, need_gateway_port
@@ -287,12 +287,16 @@ def test_the_gate_starts_and_stops_replicas_as_load_comes_and_goes(tmp_path: Pat
 PARTED = PoolShare("chat", 1, 64), PoolShare("night", 1, 16)
 
 
-@pytest.mark.parametrize("pools", [(), PARTED], ids=["one pool", "two pools"])
+@pytest.mark.parametrize(
+    ("pools", "smaller"),
+    [((), False), (PARTED, False), ((), True)],
+    ids=["one pool", "two pools", "a smaller model"],
+)
 def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(
-    tmp_path: Path, pools: tuple[PoolShare, ...]
+    tmp_path: Path, pools: tuple[PoolShare, ...], smaller: bool
 ) -> None:
     """Under a canary a new artefact is offered to the gate: it decides, the controller carries out. Where
-    there are pools it is tried where somebody waits, and ends in both."""
+    there are pools it is tried where somebody waits, and ends in both; what answers in need stays."""
     orders, state = tmp_path / "orders", tmp_path / ".twofold"
     stub = program(tmp_path, "stub", orders)
     # Margins as wide as a busy machine is uneven: what is told apart is policy's own test.
@@ -306,6 +310,11 @@ def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(
     engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program=stub)
     port = free_port()
     settings = ServiceSettings(engine, 2, 64, port, 0.001, 0.01, gate, name="stand-in", pools=pools)
+    if smaller:
+        named = tuple(gates.ClassSettings(each, smaller_model="mini") for each in ("chat", "night"))
+        gate = replace(gate, classes=named)
+        told = SmallerModel("mini", replace(engine, artefact=str(tmp_path / "mini")), 1)
+        settings = replace(settings, gate=gate, smaller=told)
     served, newer = Served(state, settings, orders), replace(engine, artefact=str(tmp_path / "v2"))
     try:
         bring_up(settings, state)
@@ -315,15 +324,17 @@ def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(
         def versions() -> set[str]:
             statuses.extend(asked_at_once(served.url, 16, 2))
             there = (gateway_state(state) or {}).get("replicas", {}).values()
-            return {each["version"] for each in there if not each["draining"]}
+            return {each["version"] for each in there if not each["draining"] and not each["model"]}
 
         until(lambda: "v2" in versions(), served.happened)
-        until(lambda: versions() == {"v2"} and served.healthy() == 2, served.happened)
+        until(lambda: versions() == {"v2"} and served.healthy() == 2 + smaller, served.happened)
         assert set(statuses) == {200}
         assert any("release v2 passed its trial" in each for each in served.happened())
         status = service_status(state, 1)
         assert status is not None
-        there = {(each.pool, each.in_flight_limit) for each in status.replicas}
+        there = {(each.pool, each.in_flight_limit) for each in status.replicas if not each.model}
+        beside = [(each.replica_id, each.version, each.state) for each in status.replicas if each.model]
+        assert beside == ([("smaller-0", "mini", "ready")] if smaller else [])
         assert there == ({(each.name, each.in_flight_limit) for each in pools} or {("", 64)})
     finally:
         bring_down(state)

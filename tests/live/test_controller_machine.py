@@ -161,6 +161,7 @@ class World:
                     "version": event["version"],
                     "zone": event["zone"],
                     "pool": event["pool"],
+                    "model": event["model"],
                 }
                 self.known[name] = {**told_of, "draining": False}
                 self.withdrawn_s.pop(name, None)

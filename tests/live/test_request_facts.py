@@ -22,7 +22,7 @@ def arrival(
     path = CHAT if "messages" in body else COMPLETIONS
     request = read_request(path, body.encode(), GatewayLimits())
     assert not isinstance(request, Problem)
-    facts = RequestFacts(gate, 4.0, "big")
+    facts = RequestFacts(gate, 4.0)
     return facts.arrival(request, WHO, [(k.encode(), v.encode()) for k, v in headers.items()], 100.0)
 
 
@@ -31,11 +31,11 @@ def test_headers_say_class_session_zone_and_deadline() -> None:
     found = arrival({f"x-twofold-{name}": value for name, value in said.items()})
     assert isinstance(found, RequestArrived)
     assert (found.class_name, found.session_id, found.zone) == ("night", "s1", "east")
-    assert (found.deadline_s, found.tenant, found.retry_count, found.model) == (102.5, "blue", 2, "big")
+    assert (found.deadline_s, found.tenant, found.retry_count, found.model) == (102.5, "blue", 2, "")
     silent = arrival({"user-agent": "curl"})
     assert isinstance(silent, RequestArrived) and silent.prompt_digest
     said = replace(silent, prompt_digest="")
-    assert said == RequestArrived(1, 256, "blue", model="big", retry_count=2)
+    assert said == RequestArrived(1, 256, "blue", retry_count=2)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,11 @@ async def served(
     """The gateway in this process, told the gate of a rehearsal; engines stand in two zones by turns, and in
     the pools that the gate knows."""
     pools = [name for name, _ in task.gate.in_flight_limits]
+    smaller = {each.smaller_model for each in task.gate.settings.classes}.pop()
+    variants = variants or (
+        *([""] * (len(engines) - 1)),
+        smaller,
+    )  # the last stands in for it, if it is named
     replicas = tuple(
         GatewayReplica(
             f"r{n}",
@@ -120,7 +125,7 @@ async def served(
             limit,
             zone=f"zone-{n % 2 + 1}",
             pool=pools[n % len(pools)],
-            variant=variants[n] if variants else "",
+            variant=variants[n],
             version="new" if n == 4 else "base",
         )
         for n, engine in enumerate(engines)
@@ -423,6 +428,16 @@ CASES = {
         (tokens_asked, LENGTH),
         rises=False,
         limit=2,
+        quicker=quicker,
+    ),
+    "a smaller model": Case(
+        "degradation: on, outliers: off",
+        "degradation: {smaller: int8}, outliers: off",
+        BUSY,
+        pressed,
+        (lambda live: live.driver.gate.view.counts.smaller, lambda result: result.figures.smaller_count or 0),
+        limit=2,
+        engine_count=3,
         quicker=quicker,
     ),
     "hedge": Case("hedge: off, outliers: off", "hedge: on, outliers: off", SLOW, one_slow, told_of("Cancel")),

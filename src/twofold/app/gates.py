@@ -21,6 +21,9 @@ AS_PLANNED = Scenario()
 SILENT = (
     "a replica that is silent for three times the goal is given up; the twin waits until a request has failed"
 )
+AS_LARGE = (
+    "`--prove` rehearses the smaller model as fast as the service's own: its steps are measured of that alone"
+)
 STAYS = "what the hosted API would not heed stays here; the twin's requests ask for nothing of the kind"
 # What no gateway has as the twin has it.
 DIFFERS: tuple[str, ...] = (AS_GUESSED, AS_BATCHED, AT_HOME, SILENT)
@@ -60,12 +63,20 @@ def served_gate(
         tasks = pool_tasks(service, RehearsalSettings(scenario), given.tables)
     [task] = tasks
     built = task.gate
+    smaller_count = sum(group.count for group in task.world.replicas if group.order.model)
+    if smaller_count >= slot_count:
+        what = f"{smaller_count} to answer in need and one besides are more than this machine's {slot_count}"
+        hint = "leave `smaller` out of `degradation`, or let each replica have fewer threads"
+        raise ValueRefusedError(what, hint=hint)
+    slot_count -= smaller_count
     _need_slots(built, slot_count)
     if built.settings.overflow is not None:
         differs = (*differs, STAYS)
     planned = service.replica_count
     if planned > slot_count:
         differs = (f"{slot_count} replicas, as many as this machine holds, of {planned} planned", *differs)
+    if smaller_count:
+        differs = (AS_LARGE, *differs)
     limits, count = built.in_flight_limits, min(planned, slot_count)
     shares = shares_of(task, count) if len(limits) > 1 else ()
     return ServedGate(task, limits[0][1], count, differs, shares)
@@ -86,7 +97,7 @@ def _need_slots(built: BuiltGate, slot_count: int) -> None:
 def shares_of(task: PoolTask, count: int) -> tuple[PoolShare, ...]:
     """So many replicas over the pools of one gate, as planned, each with one at least."""
     planned = Counter[str]()
-    for group in task.world.replicas:
+    for group in (each for each in task.world.replicas if not each.order.model):
         planned[group.order.pool] += group.count
     given = dict.fromkeys(planned, 1)
     for _ in range(count - len(given)):  # each to the pool that lacks most of its part

@@ -10,6 +10,7 @@ from typing import Any
 from twofold.app.sources import REGISTRY_FOLDER
 from twofold.catalog.model_config import read_model_config
 from twofold.contracts.spec.parts import ModelReference
+from twofold.contracts.spec.scenario_policies import Smaller
 from twofold.contracts.spec.service import Service, Traffic
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
@@ -68,9 +69,15 @@ class ServeSettings:
     tier_commands: tuple[tuple[str, str, int], ...] = ()  # of those to start: name, command and port
     server: EngineSettings | None = None  # the spec's own, which runs already
     signed_by: str = ""  # the public key that the spec asks signatures of
+    smaller: Smaller | None = None  # what answers in need
     device: str = "cpu"  # cuda: an accelerator for each replica
     kv_block_count: int = KV_BLOCK_COUNT  # of a replica's cache
     closed_loads: tuple[int, ...] = CLOSED_LOADS
+
+    @property
+    def engine_count(self) -> int:
+        """Engines that share the machine: the replicas, and what answers in need."""
+        return self.replica_count + (self.smaller.replicas if self.smaller is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +236,31 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         registered=service.model.registry or "",
         server=server_of(service),
         signed_by=str(service.signed_by.resolve()) if service.signed_by else "",
+        smaller=smaller_here(service),
         device=device_here(slot_count),
         program=program_of(service.engine, program)
         if not service.server and (program or service.engine != OURS)
         else "",
     )
+
+
+def smaller_here(service: Service) -> Smaller | None:
+    """What answers in need, as it can be had here. Raises ValueRefusedError for what cannot."""
+    told = service.policies.smaller
+    if told is None:
+        return None
+    whose, hint = f"service `{service.name}`: what answers in need", "leave `smaller` out of `degradation`"
+    if service.server is not None:
+        raise ValueRefusedError(f"{whose} is an engine of ours, and its server is not", hint=hint)
+    if told.model is not None and told.model.registry is None:
+        hint = "register it with `twofold registry push`, and name it by its digest or as NAME@serving"
+        raise ValueRefusedError(f"{whose} comes out of the registry here", hint=hint)
+    if told.quantisation is not None and service.engine != OURS:
+        what = f"{whose}: `{service.engine}` reads no {told.quantisation} copy that is made here"
+        raise ValueRefusedError(
+            what, hint="name a smaller model of the registry: `smaller: {model: NAME@serving}`"
+        )
+    return told
 
 
 def server_of(service: Service) -> EngineSettings | None:

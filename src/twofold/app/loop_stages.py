@@ -27,6 +27,7 @@ from twofold.app.loop_tiers import tier_notes, tiers_measured
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
 from twofold.app.releasing import Release, engine_of_release, limits_of
+from twofold.app.smaller import smaller_model
 from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
 from twofold.contracts.results.plan import Plan
@@ -161,7 +162,7 @@ def serve(request: LoopRequest, gate: ServedGate, release: Release) -> Service:
     """Bring up replicas and the gateway, whose gate is the one that was rehearsed."""
     for note in (*without_hosted(request), *in_clear(request)):
         request.progress(note)
-    what = f"{request.serving.replica_count} replicas and the gateway"
+    what = f"{request.serving.engine_count} replicas and the gateway"
     request.progress("start " + ("the gateway" if request.serving.server else what))
     return bring_up(service_settings(request, gate, release), request.state, request.progress)
 
@@ -192,6 +193,7 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
         replica_count=request.serving.replica_count,
         in_flight_limit=gate.in_flight_limit,
         pools=gate.pools,
+        smaller=smaller_model(request),
         port=request.port,
         reach=request.reach,
         input_token_s=beliefs.input_token_s,
@@ -348,7 +350,8 @@ def page_of(
         if estimate is None
     )
     notes += (*filter(None, [other_layout(planned)]), *said, *without_hosted(request))
-    notes += notes_on_loads(served, device.rank_count)
+    in_need = request.serving.engine_count - request.serving.replica_count
+    notes += notes_on_loads(served, device.rank_count - in_need)
     twin = rehearsed_loads(request, gate, served)
     if twin:
         notes += (TWIN_SAYS,)

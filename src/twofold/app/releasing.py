@@ -297,7 +297,7 @@ def limits_of(request: LoopRequest, gate: gates.GateSettings) -> Limits:
         signed_by=request.serving.signed_by,
         ttft_p95_s=first.ttft_slo_s if first else None,
         tpot_p95_s=first.tpot_slo_s if first else None,
-        memory_bytes=float(psutil.virtual_memory().total) / request.serving.replica_count,
+        memory_bytes=float(psutil.virtual_memory().total) / request.serving.engine_count,
     )
 
 

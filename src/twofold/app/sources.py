@@ -14,7 +14,9 @@ from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.places import region_names
 from twofold.catalog.types import Accelerator, MandateRow, Model, Node, Partition
 from twofold.contracts.names import Names, fold
+from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.reader import STARTER, parse_spec, read_spec
+from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.spec import Spec
 from twofold.core.errors import FileError, unread
 
@@ -77,6 +79,7 @@ def with_registered(spec: Spec, beside: Path) -> Spec:
     """
     models = [each.model for each in spec.training] + [each.model for each in spec.services]
     models += [each.model for service in spec.services for each in service.variants]
+    models += in_need(spec)
     named = {model.registry for model in models if model.registry} - {None}
     if not named:
         return spec
@@ -90,18 +93,29 @@ def with_registered(spec: Spec, beside: Path) -> Spec:
 
     def found(entry: Any) -> Any:
         model = entry.model
-        config = configs.get(model.registry or "")
+        config = configs.get(model.registry or "") if model else None
         return (
             entry.model_copy(update={"model": model.model_copy(update={"config": config})})
             if config
             else entry
         )
 
-    services = tuple(
-        found(each).model_copy(update={"variants": tuple(map(found, each.variants))})
-        for each in spec.services
-    )
+    def of_service(service: Service) -> Service:
+        policies, variants = service.policies, tuple(map(found, service.variants))
+        if smaller := policies.degradation.smaller:
+            degradation = policies.degradation.model_copy(update={"smaller": found(smaller)})
+            policies = policies.model_copy(update={"degradation": degradation})
+        told: Service = found(service)
+        return told.model_copy(update={"variants": variants, "policies": policies})
+
+    services = tuple(map(of_service, spec.services))
     return spec.model_copy(update={"training": tuple(map(found, spec.training)), "services": services})
+
+
+def in_need(spec: Spec) -> list[ModelReference]:
+    """The smaller models that services name for what they do in need."""
+    told = (service.policies.degradation.smaller for service in spec.services)
+    return [each.model for each in told if each is not None and each.model is not None]
 
 
 def device_folder(beside: Path) -> Path | None:
@@ -189,6 +203,7 @@ def _referenced_bytes(spec: Spec) -> bytes:
     """What the files hold that a spec names: with another model, trace or table it is another question."""
     models = [run.model for run in spec.training] + [service.model for service in spec.services]
     models += [variant.model for service in spec.services for variant in service.variants]
+    models += in_need(spec)
     paths = [path for model in models for path in (model.config, model.measured) if path]
     classes = [each for service in spec.services for each in service.classes.values()]
     paths += [each.traffic.trace for each in classes if each.traffic.trace]

@@ -153,6 +153,8 @@ def policies_on(policies: Policies) -> tuple[str, ...]:
     """The names of what is on, the way to route first; circuit breakers and probes always are."""
     switched = {name: getattr(policies, name) for name in type(policies).model_fields if name != "routing"}
     named = [name.replace("_", " ") for name, policy in switched.items() if policy.is_on]
+    if smaller := policies.smaller:
+        named[named.index("degradation")] = f"degradation to {smaller.replicas} x {smaller.label}"
     return (f"{policies.routing} routing", "breaker", *named)
 
 
@@ -161,6 +163,7 @@ def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> g
     limits, bulk = limits_of(planned), not planned.is_waited_for
     later = bulk and not alike
     shortest = policies.degradation.shortest_fraction if policies.degradation.is_on else 1.0
+    smaller = policies.smaller
     return gates.ClassSettings(
         name=planned.name,
         kind=gates.ClassKind.BULK if later else gates.ClassKind.LATENCY,
@@ -171,6 +174,7 @@ def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> g
         wait_s_max=BULK_WAIT_S if bulk else policies.queue.wait_s,
         queue_limit_count=policies.queue.depth,
         output_fraction_min=max(shortest, 0.01),
+        smaller_model=smaller.label if smaller else "",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Piece, Rule
 from twofold.measure import results
 from twofold.pages.sections import Derived, Linked, Page, Section, led
-from twofold.report.validate import COUNTS, RATIOS, Validated, validation_lines
+from twofold.report.validate import Validated, statistic_text, validation_lines
 
 ROWS, GOALS, VERDICT = "rows", "goals", "verdict"
 GROUPS_MOST = 16  # bars of one figure, the worst first
@@ -82,11 +82,7 @@ def _goals_table(goals: Sequence[results.Judged]) -> Section:
 
 
 def _shown(goal: results.Judged, value: float | None) -> str:
-    if value is None:
-        return "–"
-    if goal.statistic in COUNTS:
-        return f"{value:g}"
-    return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f} %"
+    return "–" if value is None else statistic_text(goal.statistic, value, " %")
 
 
 def charts_of_validation(

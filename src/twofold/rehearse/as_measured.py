@@ -98,7 +98,10 @@ def as_deployed(
     faults: tuple[fault_types.Fault, ...] = (),
     seed: int = 0,
 ) -> fleet_types.FleetWorld:
-    """The world of a planned pool, gate and beliefs as they are, with replicas as they were measured."""
+    """The world of a planned pool, gate and beliefs as they are, with replicas as they were measured.
+
+    Limits   a smaller model is as fast as the service's own: nothing measures it.
+    """
     planned = task.world
     settings = EngineSettings(
         max_batch=1024,
@@ -112,11 +115,11 @@ def as_deployed(
         key: replace(model, new_engine=engine, weight_bytes=0.0, warm_up_s=there.cold_start_s)
         for key, model in planned.models.items()
     }
-    order = planned.replicas[0].order
+    order, own = planned.replicas[0].order, fleet_types.own_groups(planned)
     return replace(
         planned,
         models=models,
-        replicas=(fleet_types.ReplicaGroup(there.replica_count, order),),
+        replicas=(fleet_types.ReplicaGroup(there.replica_count, order), *planned.replicas[len(own) :]),
         faults=faults,
         network_s=NETWORK_S,
         controlled_s=CONTROLLED_S,

@@ -34,7 +34,7 @@ def load_figures(
     plan's middle ones. A figure that some seed does not have, since nothing finished there, is left out.
     """
     world = replace(
-        task.world, replicas=_first(task.world.replicas, replica_count), horizon_s=load.span_s, warm_up_s=0.0
+        task.world, replicas=_first(task.world, replica_count), horizon_s=load.span_s, warm_up_s=0.0
     )
     seen: dict[str, list[float]] = {f"{metric}_{which}": [] for metric in METRICS for which in WHICH}
     tiers: dict[str, list[float]] = {tier_figure(each.name): [] for each in world.tiers}
@@ -71,14 +71,15 @@ def arrivals_of(load: OpenLoad, seed: int) -> TrafficMix:
     return TrafficMix((DrawnTraffic(model, 0),), load.span_s, seed)
 
 
-def _first(groups: tuple[fleet_types.ReplicaGroup, ...], count: int) -> tuple[fleet_types.ReplicaGroup, ...]:
-    """So many of the replicas: a machine may hold fewer than are planned."""
+def _first(world: fleet_types.FleetWorld, count: int) -> tuple[fleet_types.ReplicaGroup, ...]:
+    """So many of the replicas, and all that answer in need: a machine may hold fewer than are planned."""
     kept: list[fleet_types.ReplicaGroup] = []
-    for group in groups:
+    own = fleet_types.own_groups(world)
+    for group in own:
         taken = min(group.count, count - sum(each.count for each in kept))
         if taken > 0:
             kept.append(replace(group, count=taken))
-    return tuple(kept)
+    return (*kept, *world.replicas[len(own) :])
 
 
 def spread_of(values: list[float], source: Source) -> Estimate:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
 
+from twofold.answer.context import model_of
 from twofold.answer.offers import Offer, node_of_size
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.serving_choice import serving_stack
@@ -19,7 +20,7 @@ from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.rows.measured_rows import read_service_rows
 from twofold.contracts.spec.scenario_fleet import EngineChange
-from twofold.contracts.spec.scenario_policies import Policies
+from twofold.contracts.spec.scenario_policies import Policies, Smaller
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.supply import Supply
 from twofold.core.errors import InputError, ValueRefusedError
@@ -111,6 +112,39 @@ def pool_world(
         figure(tables.catalog, "power", RAMP_LIMIT).value,
         replica_text=f"each of planned ones: {parts}" if workers > 1 else "",
     )
+
+
+def smaller_world(
+    service: ServicePlan,
+    pool: serving.Pool,
+    tables: RehearsalTables,
+    change: EngineChange,
+    told: Smaller,
+    beside: PoolWorld,
+) -> PoolWorld:
+    """The replicas that answer in need: as those `beside` them, with other weights.
+
+    Raises ValueRefusedError for a model that is not described, for one that holds less than a request may
+    ask for, and beside measured rows, which say nothing of another model.
+    """
+    if pool.replica.tp is None:
+        what = f"`{service.name}` is measured rows, which do not say how fast another model is"
+        raise ValueRefusedError(what, hint="leave `smaller` out of `degradation`")
+    replica, models = pool.replica, tables.model_named
+    if told.quantisation is not None:
+        replica = replace(replica, weights_format=told.quantisation)
+    else:
+        assert told.model is not None
+        own = model_of(told.model, tables.catalog)
+        pool, models = replace(pool, model=own.name), {own.name: own}.__getitem__
+    world = pool_world(service, replace(pool, replica=replica), replace(tables, model_named=models), change)
+    if world.context_tokens < beside.context_tokens:
+        raise ValueRefusedError(
+            f"`{told.label}` holds requests of {world.context_tokens:,.0f} tokens, and `{pool.model}` of "
+            f"{beside.context_tokens:,.0f}: it could not answer them all",
+            hint="name a model for `smaller` whose context is as long",
+        )
+    return world
 
 
 def metered(

@@ -13,12 +13,26 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.serving import ClassPlan, ServicePlan, TierPlan
 from twofold.contracts.rows.trace import TRACE_BLOCK_TOKENS
 from twofold.contracts.spec.scenario import Scenario
-from twofold.gating.build import BuiltGate, GatedPool, GateScope, build_gate, limits_of, policies_on
+from twofold.gating.build import (
+    BuiltGate,
+    GatedPool,
+    GateScope,
+    build_gate,
+    limits_of,
+    policies_on,
+)
 from twofold.inference.spreads import LONGEST_RATIO, sigma_of
 from twofold.policy.gate import settings as gates
-from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
+from twofold.rehearse.faults import BASE_VERSION, WorldPool, faults_of, replica_groups
 from twofold.rehearse.gate import pool_groups
-from twofold.rehearse.pools import PoolWorld, RehearsalTables, measured_pools, measured_world, pool_world
+from twofold.rehearse.pools import (
+    PoolWorld,
+    RehearsalTables,
+    measured_pools,
+    measured_world,
+    pool_world,
+    smaller_world,
+)
 from twofold.rehearse.tenants import DECIDED, RolloutTally, TenantTally
 from twofold.rehearse.traffic import (
     DRAWN_BLOCK_TOKENS,
@@ -97,7 +111,8 @@ def pool_tasks(
             worlds = [make(service, pool, tables, settings.scenario.engine) for pool in pools]
             hosted = tables.overflows.get(service.name)
             tiers = tiers_of(service, classes, asking)
-            tasks.append(_task(service, classes, worlds, rules, settings, hosted, tiers))
+            task = _task(service, classes, worlds, rules, settings, hosted, tiers)
+            tasks.append(_with_smaller(task, pools[0], settings.scenario, tables))
     return tuple(tasks)
 
 
@@ -181,6 +196,26 @@ def _task(
         shown = replace(shown, ramp_w_per_s=fleet.ramp_w_per_min / 60.0)
     on = policies_on(scenario.policies)
     return PoolTask(service, classes, shown, world, built, traffic, origins, notes, on)
+
+
+def _with_smaller(
+    task: PoolTask, pool: serving.Pool, scenario: Scenario, tables: RehearsalTables
+) -> PoolTask:
+    """The same with the replicas that answer in need, spread over the zones of the others."""
+    told = scenario.policies.smaller
+    if told is None:
+        return task
+    model = smaller_world(task.service, pool, tables, scenario.engine, told, task.pool).model
+    zones = tuple(dict.fromkeys(group.order.zone for group in task.world.replicas))
+    groups = (
+        fleet_types.ReplicaGroup(
+            1, fleet_types.replica_order(zones[n % len(zones)], "", told.label, BASE_VERSION)
+        )
+        for n in range(told.replicas)
+    )
+    models = {**task.world.models, ("", told.label): model}
+    world = replace(task.world, models=models, replicas=(*task.world.replicas, *groups))
+    return replace(task, world=world)
 
 
 def tiers_of(

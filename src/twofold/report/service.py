@@ -57,7 +57,7 @@ def _figures(status: ServiceStatus) -> str:
 
 
 def _share(status: ServiceStatus) -> str:
-    ready = [each for each in status.replicas if each.state == "ready"]
+    ready = [each for each in status.replicas if each.state == "ready" and not each.model]
     share = sum(each.version == status.version for each in ready) / len(ready) if ready else 0.0
     return f" at {share:.0%}".replace("%", " %")
 
@@ -112,7 +112,7 @@ def _replica(each: ReplicaStatus) -> str:
     heard = "-" if each.heard_ago_s is None else f"{each.heard_ago_s:.1f} s ago"
     places = f"{each.in_flight_count} of {each.in_flight_limit}"
     row = f"  {each.replica_id:<13} {each.state:<10} {places:<11} {heard:<12} {_short(each.version):<14}"
-    return f"{row} {each.zone} {each.pool}".rstrip()[:WIDTH]
+    return f"{row} {each.zone} {each.pool or each.model}".rstrip()[:WIDTH]
 
 
 def _short(version: str) -> str:

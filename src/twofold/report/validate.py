@@ -122,11 +122,14 @@ def goal_lines(goals: Sequence[results.Judged]) -> list[str]:
 
 
 def _figure(goal: results.Judged, value: float | None) -> str:
-    if value is None:
-        return NONE
-    if goal.statistic in COUNTS:
+    return NONE if value is None else statistic_text(goal.statistic, value)
+
+
+def statistic_text(statistic: str, value: float, percent: str = "") -> str:
+    """A count, a ratio, or a share as percent, with the sign that is asked for behind it."""
+    if statistic in COUNTS:
         return f"{value:.0f}"
-    return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f}"
+    return f"{value:.2f}" if statistic in RATIOS else f"{100 * value:.1f}{percent}"
 
 
 def _limit(goal: results.Judged, reached: results.Reached) -> str:

@@ -117,10 +117,10 @@ class World:
     def at(self, at_s: float, event: Event) -> None:
         heapq.heappush(self.heap, (at_s, next(self.order), event))
 
-    def add(self, number: int, zone: str = "", version: str = "1", pool: str = "") -> None:
+    def add(self, number: int, zone: str = "", version: str = "1", pool: str = "", model: str = "") -> None:
         for index in range(number):
             name = f"r{len(self.heap)}-{index}"
-            self.at(0.0, ReplicaAdded(name, LIMIT, zone=zone, version=version, pool=pool))
+            self.at(0.0, ReplicaAdded(name, LIMIT, zone=zone, version=version, pool=pool, model=model))
 
     def traffic(self, rate: Callable[[float], float], until_s: float) -> "World":
         now_s = 0.0
@@ -272,6 +272,23 @@ def test_a_good_release_is_staged_promoted_and_ends_up_everywhere() -> None:
     assert {replica.added.version for replica in world.gate.view.replicas.values()} == {"2"}
     assert len(world.gate.view.replicas) == 4
     assert world.gate.view.counts.refused == 0
+
+
+def test_a_smaller_model_is_no_part_of_what_is_released_or_scaled() -> None:
+    classes = (ClassSettings(smaller_model="mini"),)
+    world = World(replace(only(canary=QUICK, rollout=RolloutSettings()), classes=classes))
+    world.add(4)
+    world.add(2, version="small", model="mini")
+    world.at(10.0, ReleaseOffered("2"))
+    world.traffic(lambda _: 14.0, 300.0).run(300.0)
+    there = Counter((each.added.model, each.added.version) for each in world.gate.view.replicas.values())
+    assert there == {("", "2"): 4, ("mini", "small"): 2} and not world.sent["small"]
+    scaled = World(replace(only(scaling=ALL_ON.scaling), classes=classes))
+    scaled.add(1, "a")
+    scaled.add(2, "a", model="mini")
+    scaled.traffic(lambda at_s: 8.0 if at_s < 100.0 else 0.2, 300.0).run(400.0)
+    there = Counter(each.added.model for each in scaled.gate.view.replicas.values())
+    assert there["mini"] == 2 and scaled.kinds()["StartReplica"] and scaled.kinds()["StopReplica"]
 
 
 @pytest.mark.parametrize("slow", [{}, {"2": 1.5}], ids=["good", "bad"])

@@ -200,6 +200,7 @@ class FleetFigures:
     given_again_tokens: int = 0  # of kept answers that exact repeats got, which no replica wrote
     overflowed_count: int | None = None  # attempts that went to a hosted API; null: there is none
     overflow_usd: float | None = None  # of the run's cost, to it
+    smaller_count: int | None = None  # attempts that a smaller model was to answer; null: there is none
     spare_count: int = 0  # of its replicas when the run began, those that the plan's peak does not need
     tiers: tuple[TierFigures, ...] = ()  # CPU servers before its replicas
     has_tokens: bool = True  # false of measured rows, whose batches have neither tokens nor their cache

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, first_twice, refusal
+from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.scenario_parts import ClassName
 from twofold.core.errors import ValueRefusedError
 from twofold.core.quantity import Dimension
@@ -76,10 +77,37 @@ class Queue(Switched):
     wait_s: fields.Seconds = Field(default=30.0, description="that a request waits at most")
 
 
+class Smaller(Part):
+    """What answers in need: another model, or the service's own with narrower weights."""
+
+    text_form = "quantisation"
+    quantisation: Literal["int8", "int4"] | None = Field(
+        default=None, description="of a copy of the model; the text form says it"
+    )
+    model: ModelReference | None = Field(
+        default=None, description="a model that is faster than the service's"
+    )
+    replicas: fields.PositiveCount = Field(default=1, description="that have it, beside the planned ones")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "Smaller":
+        if (self.quantisation is None) == (self.model is None):
+            raise refusal("what answers in need is one thing", "write `int8`, `int4`, or `{model: …}`")
+        return self
+
+    @property
+    def label(self) -> str:
+        """How gates and screens name it."""
+        return self.model.label if self.model is not None else f"{self.quantisation} copy"
+
+
 class Degradation(Switched):
-    """Under overload bulk classes are shed first, then answers are made shorter."""
+    """Under overload: bulk classes are shed, then answers made shorter, then a smaller model answers."""
 
     shortest_fraction: fields.Fraction = Field(default=0.5, description="of its limit that an answer keeps")
+    smaller: Smaller | None = Field(
+        default=None, description="answers while all of that is not enough; none: nothing does"
+    )
 
 
 class AnswerCache(Switched):
@@ -156,7 +184,8 @@ class Policies(Part):
         description="refuses at once what would be late, which then has failed",
     )
     degradation: Degradation = Field(
-        default=Degradation(switch="off"), description="sheds bulk, then shortens answers, under overload"
+        default=Degradation(switch="off"),
+        description="sheds bulk, shortens answers, lets a smaller model answer, under overload",
     )
     answer_cache: AnswerCache = Field(
         default=AnswerCache(switch="off"), description="gives exact repeats the answer that is kept"
@@ -168,6 +197,11 @@ class Policies(Part):
     warm: Warm = Field(default=Warm(switch="off"), description="replicas that wait for a burst")
     canary: Switched = Field(default=Switched(), description="stages a release, and rolls a bad one back")
     zones: Switched = Field(default=Switched(), description="fails over from a zone that is lost")
+
+    @property
+    def smaller(self) -> Smaller | None:
+        """What answers in need, where that is on and something is named."""
+        return self.degradation.smaller if self.degradation.is_on else None
 
     @model_validator(mode="after")
     def _agree(self) -> "Policies":

@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -33,6 +33,7 @@ from twofold.live.control.recording import record_trials, settle_moves
 from twofold.live.control.reports import Reports, report_of
 from twofold.live.control.service import (
     ServiceSettings,
+    added,
     address_of,
     gateway_config,
     gateway_digest,
@@ -42,7 +43,7 @@ from twofold.live.control.service import (
 from twofold.live.control.store import BRING_BACK, OFFERED, TRIED, ReplicaRow, Store
 from twofold.live.control.tier_processes import ROLE as TIER_ROLE
 from twofold.live.control.tier_processes import TierKeeper, start_tier
-from twofold.live.gateway.gateway_config import GatewayAdmin, write_gateway_config
+from twofold.live.gateway.gateway_config import GatewayAdmin, GatewayReplica, write_gateway_config
 from twofold.live.training.artefact import write_whole
 
 LOOK_S = 0.25
@@ -246,8 +247,9 @@ class Controller:
         if replica is None:
             return True
         row = self.rows.get(name)
-        place = (row.zone, row.pool) if row else (there["zone"], there["pool"])
-        is_told = (there["version"], there["zone"], there["pool"]) == (replica.version, *place)
+        told = there["zone"], there["pool"], there["model"]
+        place = (row.zone, row.pool, row.model) if row else told
+        is_told = (there["version"], *told) == (replica.version, *place)
         return is_told and bool(there["port"] == replica.port)
 
     def _came_up(self, name: str, replica: Watched, now_s: float) -> None:
@@ -377,7 +379,7 @@ class Controller:
         assert settings is not None
         admin = GatewayAdmin(processes.free_port(), self.store.kept("admin_key"))
         ready = [
-            address_of(name, each.engine, each.host, each.port, settings.limit_of(row.pool), row.pool)
+            self._address(settings, each, row)
             for name, each in self.watched.items()
             if each.answers and not each.trouble and (row := self.rows.get(name)) and not row.leaving
         ]
@@ -437,20 +439,12 @@ class Controller:
         row, replica, settings = self.rows.get(name), self.watched.get(name), self.settings
         if row is None or replica is None or settings is None:
             return
-        limit = settings.limit_of(row.pool)
-        address = address_of(name, replica.engine, replica.host, replica.port, limit, row.pool)
-        await self.tell(
-            {
-                "type": "ReplicaAdded",
-                "replica_id": name,
-                "in_flight_limit": limit,
-                "zone": row.zone,
-                "pool": row.pool,
-                "model": row.model,
-                "version": replica.version,
-                "address": asdict(address),
-            }
-        )
+        address = self._address(settings, replica, row)
+        await self.tell(added(address, row.zone, replica.version))
+
+    def _address(self, settings: ServiceSettings, replica: Watched, row: ReplicaRow) -> GatewayReplica:
+        at, limit = (replica.host, replica.port), settings.limit_of(row.pool)
+        return address_of(replica.replica_id, replica.engine, *at, limit, row.pool, row.model)
 
     async def _poll(self) -> None:
         while True:
@@ -540,7 +534,8 @@ class Controller:
             offered = self.store.kept(OFFERED)
             ready = [each for name, each in self.watched.items() if each.answers and self._in_gateway(name)]
             new = next((each for each in ready if each.version == offered), None)
-            return new if path else None, next((e for e in ready if e.version != offered), None), path
+            own = (each for each in ready if each.version != offered and not self.rows[each.replica_id].model)
+            return new if path else None, next(own, None), path
         return None, None, ""
 
     async def _beat(self) -> None:

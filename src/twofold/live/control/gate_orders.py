@@ -85,7 +85,7 @@ def bring_back(store: Store, releases: Collection[str]) -> list[dict[str, Any]]:
         return [{"type": "ReleaseWithdrawn", "version": each} for each in sorted(releases)]
     with store.whole():
         for row in store.replicas():
-            if not row.leaving and row.version != version:
+            if not row.leaving and not row.model and row.version != version:
                 store.put(replace(row, version=version, failed_count=0, not_before_s=0.0))
         store.keep(BRING_BACK, "")
     return []

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from twofold.core.nvidia import accelerators
 from twofold.live import processes
@@ -44,6 +45,20 @@ class PoolShare:
 
 
 @dataclass(frozen=True, slots=True)
+class SmallerModel:
+    """What answers in need, and by how many replicas."""
+
+    name: str  # as the gate's classes call it
+    engine: EngineSettings
+    replica_count: int
+
+    @property
+    def version(self) -> str:
+        """The name of its artefact's folder."""
+        return Path(self.engine.artefact).name
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """A service on this machine."""
 
@@ -71,6 +86,7 @@ class ServiceSettings:
     prompt_tokens: int = 0  # of a usual request, by which a release is measured; 0: not known …
     answer_tokens: int = 0  # … and of its answer
     pools: tuple[PoolShare, ...] = ()  # that the replicas are parted into; none: they are one
+    smaller: SmallerModel | None = None  # that answers in need
 
     @property
     def version(self) -> str:
@@ -171,12 +187,33 @@ def gateway_digest(settings: ServiceSettings, state: Path) -> str:
 
 
 def address_of(
-    replica_id: str, engine: EngineSettings, host: str, port: int, in_flight_limit: int, pool: str = ""
+    replica_id: str,
+    engine: EngineSettings,
+    host: str,
+    port: int,
+    in_flight_limit: int,
+    pool: str = "",
+    variant: str = "",
 ) -> GatewayReplica:
     """Where the gateway finds a replica, and how it asks one behind a URL."""
-    local = GatewayReplica(replica_id, host, port, engine_model(engine), in_flight_limit, pool=pool)
+    model = engine_model(engine)
+    local = GatewayReplica(replica_id, host, port, model, in_flight_limit, pool=pool, variant=variant)
     if not engine.url:
         return local
     at = server_url(engine.url)
     key, trusted = engine.key_variable, engine.authorities
     return replace(local, tls=at.tls, prefix=at.prefix, key_variable=key, authorities=trusted)
+
+
+def added(address: GatewayReplica, zone: str, version: str) -> dict[str, Any]:
+    """What the gate is told of a replica that may be sent requests."""
+    return {
+        "type": "ReplicaAdded",
+        "replica_id": address.replica_id,
+        "in_flight_limit": address.in_flight_limit,
+        "zone": zone,
+        "pool": address.pool,
+        "model": address.variant,
+        "version": version,
+        "address": asdict(address),
+    }

@@ -27,6 +27,7 @@ class ReplicaStatus:
     version: str
     zone: str
     pool: str  # "" where there is one of all
+    model: str  # the smaller one that it has; "": the service's own
     process_id: int | None
     in_flight_count: int
     in_flight_limit: int
@@ -175,6 +176,7 @@ def _replica(
         there["version"] if there else row.version,
         row.zone,
         row.pool,
+        row.model,
         process_id,
         there["in_flight"] if there else 0,
         there["in_flight_limit"] if there else settings.limit_of(row.pool),

@@ -8,7 +8,7 @@ is booted anew; a reader takes one that lies too far ahead for one of an earlier
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,14 +156,26 @@ class Store:
             self.keep("service", service)
             self.keep(BRING_BACK, "")
             self._file.execute("insert or replace into versions values (?, ?)", (version, engine))
-            old = {each.replica_id: each for each in self.replicas() if not each.by_gate}
-            self._file.execute("delete from replicas where by_gate = 0")
+            old = {each.replica_id: each for each in self.replicas() if not each.by_gate and not each.model}
+            self._file.execute("delete from replicas where by_gate = 0 and model = ''")
             for each in replicas:
                 before = old.pop(each.replica_id, None)
-                same = before is not None and (before.version, before.pool) == (each.version, each.pool)
-                self.put(before if before is not None and same else each)
+                self.put(before if before is not None and _is_same(before, each) else each)
             for gone in old.values():
-                self.put(ReplicaRow(gone.replica_id, gone.version, gone.pool, gone.zone, leaving=True))
+                self.put(_on_leave(gone))
+
+    def want_smaller(self, engines: Mapping[str, str], replicas: Sequence[ReplicaRow]) -> None:
+        """Replicas of smaller models are to be these, of such engines by version; the others stay."""
+        with self.whole():
+            for version, engine in engines.items():
+                self.add_version(version, engine)
+            there = {each.replica_id: each for each in self.replicas() if each.model}
+            for each in replicas:
+                before = there.pop(each.replica_id, None)
+                if before is None or before.leaving or not _is_same(before, each):
+                    self.put(each)
+            for gone in there.values():
+                self.put(_on_leave(gone))
 
     def add_version(self, version: str, engine: str) -> None:
         """What a replica of a version is told, as JSON."""
@@ -212,6 +224,15 @@ class Store:
         """The newest, oldest of them first."""
         rows = self._file.execute("select * from happened order by number desc limit ?", (count,))
         return [Happened(*row) for row in rows.fetchall()[::-1]]
+
+
+def _is_same(one: ReplicaRow, other: ReplicaRow) -> bool:
+    """Whether they are the same replica of the same thing."""
+    return (one.version, one.pool, one.model) == (other.version, other.pool, other.model)
+
+
+def _on_leave(row: ReplicaRow) -> ReplicaRow:
+    return ReplicaRow(row.replica_id, row.version, row.pool, row.zone, row.model, leaving=True)
 
 
 def _row_of(row: tuple[Any, ...]) -> ReplicaRow:

@@ -130,10 +130,13 @@ def _want(settings: ServiceSettings, state: Path) -> None:
         there = {each.version for each in store.replicas() if not each.leaving}
         if settings.gate.canary is None or settings.engine.url or not there:  # a server's is not ours to try
             store.keep("version", version)
-            store.want(to_json(settings), version, to_json(settings.engine), rows)
+            with store.whole():
+                store.want(to_json(settings), version, to_json(settings.engine), rows)
+                _want_smaller(settings, store)
             return
         # What runs goes on; a new version is offered to the gate, which tries it on a share of the requests.
         store.keep("service", to_json(settings))
+        _want_smaller(settings, store)
         store.add_version(version, to_json(settings.engine))
         if version not in (store.kept("version"), store.kept(OFFERED)):
             store.offer(version)
@@ -141,16 +144,33 @@ def _want(settings: ServiceSettings, state: Path) -> None:
         store.close()
 
 
+def _want_smaller(settings: ServiceSettings, store: Store) -> None:
+    """What answers in need stands beside the rest, spread over the zones; no release replaces it."""
+    told, zones = settings.smaller, settings.zones
+    if told is None:
+        store.want_smaller({}, [])
+        return
+    rows = [
+        ReplicaRow(f"smaller-{n}", told.version, zone=zones[n % len(zones)], model=told.name)
+        for n in range(told.replica_count)
+    ]
+    store.want_smaller({told.version: to_json(told.engine)}, rows)
+
+
 def _until_it_serves(settings: ServiceSettings, state: Path, tell: Callable[[str], None]) -> dict[str, float]:
     """Wait until every replica that is wanted is sent requests; how long each took to start."""
-    deadline_s, digest = time.monotonic() + BRING_UP_S, replica_digest(settings.engine)
+    deadline_s, engines = time.monotonic() + BRING_UP_S, [settings.engine]
     wanted, told = set(_names(settings)), -1
+    if settings.smaller is not None:
+        engines.append(settings.smaller.engine)
+        wanted |= {f"smaller-{n}" for n in range(settings.smaller.replica_count)}
+    digests = set(map(replica_digest, engines))
     is_tried = settings.gate.canary is not None  # a release replaces replicas by its own pace
     store = Store(state)
     try:
         while time.monotonic() < deadline_s:
             found = gateway_state(state)
-            ready = _ready(found, state, settings, digest)
+            ready = _ready(found, state, settings, digests)
             if is_tried:
                 wanted = {row.replica_id for row in store.replicas() if not row.leaving}
                 ready = {name for name, each in (found or {}).get("replicas", {}).items() if each["healthy"]}
@@ -171,13 +191,15 @@ def _until_it_serves(settings: ServiceSettings, state: Path, tell: Callable[[str
     )
 
 
-def _ready(found: dict[str, Any] | None, state: Path, settings: ServiceSettings, digest: str) -> set[str]:
+def _ready(
+    found: dict[str, Any] | None, state: Path, settings: ServiceSettings, digests: set[str]
+) -> set[str]:
     """Replicas that the gateway sends requests to and whose processes were told what is wanted now."""
     there = (found or {}).get("replicas", {})
     healthy = {name for name, each in there.items() if each["healthy"] and not each["draining"]}
     if settings.engine.url or not healthy:
         return healthy
-    return {child.role for child in processes.running(state) if child.digest == digest} & healthy
+    return {child.role for child in processes.running(state) if child.digest in digests} & healthy
 
 
 def _is_told(settings: ServiceSettings, state: Path) -> bool:

@@ -62,7 +62,8 @@ def until_whole(state: Path, version: str, replica_count: int) -> list[str]:
 
     def is_whole() -> bool:
         found, names[:] = gateway_state(state) or {}, serving_replicas(state, version)
-        return len(names) == replica_count == len(found.get("replicas", {})) and not found.get("in_flight")
+        own = [each for each in found.get("replicas", {}).values() if not each["model"]]
+        return len(names) == replica_count == len(own) and not found.get("in_flight")
 
     _until(is_whole)
     return names
@@ -76,7 +77,7 @@ def until_all_run(state: Path, version: str) -> None:
     store = Store(state)
 
     def do_all_run() -> bool:
-        wanted = {row.replica_id for row in store.replicas() if not row.leaving}
+        wanted = {row.replica_id for row in store.replicas() if not row.leaving and not row.model}
         return bool(wanted) and wanted == set(serving_replicas(state, version))
 
     try:

@@ -130,6 +130,7 @@ class Counters:
             _counter("twofold_tenant_requests_total", "Requests that ended", _by_tenant(self._tenants)),
             _counter("twofold_tenant_tokens_total", "Tokens of answers", _by_tenant(self._tenant_tokens)),
             *(self._overflowed(view) if view.overflow is not None else ()),
+            *((_to_smaller(view),) if view.smaller_models else ()),
         )
 
     def page_for_clients(self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]) -> str:
@@ -216,6 +217,11 @@ def buckets_s(kind: str, classes: Iterable[ClassSettings]) -> tuple[float, ...]:
     goals = {"ttft": "ttft_slo_s", "tpot": "tpot_slo_s", "e2e": "e2e_slo_s"}[kind]
     own = {goal for each in classes if (goal := getattr(each, goals)) is not None}
     return tuple(sorted({*SERIES[kind][2], *own}))
+
+
+def _to_smaller(view: FleetView) -> metrics_text.Family:
+    sent: list[tuple[dict[str, str], float]] = [({}, view.counts.smaller)]
+    return _counter("twofold_smaller_attempts_total", "Requests that went to the smaller model", sent)
 
 
 def _of_fleet(view: FleetView) -> Iterator[metrics_text.Family]:

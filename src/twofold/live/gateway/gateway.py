@@ -19,7 +19,7 @@ from twofold.core.errors import TwofoldError
 from twofold.live import metrics_text, processes, watched
 from twofold.live.chained_file import ChainedFile
 from twofold.live.gateway.gate_log import GateLog
-from twofold.live.gateway.gateway_config import GatewayConfig, as_asked, read_gateway_config, served_model
+from twofold.live.gateway.gateway_config import GatewayConfig, as_asked, read_gateway_config
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.request_log import RequestLog
 from twofold.live.gateway.samples import SampleLog
@@ -125,7 +125,7 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     except OSError as error:
         raise errors.FileError(f"cannot write the log `{config.log}`: {error.strerror}") from error
     gate = Gate(config.gate, config.beliefs)
-    driver = GateDriver(gate, log, replicas, limits.probe_timeout_s, served_model(config), config.overflow)
+    driver = GateDriver(gate, log, replicas, limits.probe_timeout_s, config.overflow)
     driver.unasked, driver.gate_digest = why, config.gate_digest
     driver.longest_tokens = min((n for n in (config.context_tokens, config.cache_tokens) if n), default=0)
     upstream = Upstream(limits.connect_timeout_s)

@@ -19,7 +19,7 @@ from twofold.live import metrics_text
 from twofold.live.gateway.answers import Used, public
 from twofold.live.gateway.attempts import Attempts, Opened, Race, fed
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS, STANDARD
-from twofold.live.gateway.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
+from twofold.live.gateway.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.kept_answers import Copy, WholeAnswer
 from twofold.live.gateway.keys import KeyRing
@@ -191,8 +191,7 @@ class GatewayApp:
         self.decider, self.upstream, self.limits = decider, upstream, config.limits
         self.attempts = Attempts(decider, upstream, config.limits, config.model_name)
         hosted = ENGINE_FIELDS[config.overflow.engine or config.engine] if config.overflow else None
-        bytes_per_token, model = config.limits.input_bytes_per_token, served_model(config)
-        self.facts = RequestFacts(config.gate, bytes_per_token, model, hosted)
+        self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, hosted)
         self._hedges = config.gate.hedge is not None
         own = config.admin.own_key if config.admin else ""
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file, own)

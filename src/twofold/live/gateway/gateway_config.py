@@ -132,13 +132,6 @@ class GatewayConfig:
     tier_servers: tuple[GatewayReplica, ...] = ()  # of `gate.tiers`; their prefix is the whole path
 
 
-def served_model(config: GatewayConfig) -> str:
-    """The name that the gate knows the service's own model by; "": nobody serves another."""
-    has_variants = any(each.variant for each in config.replicas)
-    has_variants |= any(each.smaller_model for each in config.gate.classes)
-    return config.model_name if has_variants else ""
-
-
 def write_gateway_config(config: GatewayConfig) -> str:
     """The JSON text that `read_gateway_config` reads."""
     return to_json(config, only_ascii=True)

@@ -24,7 +24,7 @@ from twofold.policy.gate import events
 from twofold.policy.gate.breaker import state_of
 from twofold.policy.gate.fleet_view import Replica
 from twofold.policy.gate.gate import Gate
-from twofold.policy.gate.patience import NO_PROMISE, Patience, patience_of
+from twofold.policy.gate.patience import Patience, patience_of
 from twofold.policy.machine import Entry, Woke
 
 # What somebody else carries out, or is to know: the controller asks for these.
@@ -48,10 +48,8 @@ class GateDriver:
         log: GateLog,
         replicas: Mapping[str, GatewayReplica],
         probe_timeout_s: float,
-        model: str = "",  # the service's own, where others stand beside it
         overflow: GatewayReplica | None = None,  # the hosted API, where the gate knows one
     ) -> None:
-        self._model = model
         self.gate, self.log, self.replicas = gate, log, dict(replicas)  # addresses, the drained ones' too
         self._overflow = overflow
         self.recent = Recent()
@@ -84,7 +82,7 @@ class GateDriver:
         """The gate starts cold: say so, and tell it of its replicas."""
         self.log.start(self.gate.view.settings, self.gate.view.beliefs)
         for replica in self.replicas.values():
-            place = replica.zone, replica.pool, replica.variant or self._model, replica.version
+            place = replica.zone, replica.pool, replica.variant, replica.version
             self._handle(events.ReplicaAdded(replica.replica_id, replica.in_flight_limit, *place))
 
     def stop(self) -> None:
@@ -197,6 +195,7 @@ class GateDriver:
                 "version": replica.added.version,
                 "zone": replica.added.zone,
                 "pool": replica.added.pool,
+                "model": replica.added.model,
             }
         slo_s = next((kind.ttft_slo_s for kind in view.settings.classes), None)
         releases = sorted(self.gate.releases)
@@ -210,7 +209,7 @@ class GateDriver:
         """How long the latest attempt of a request may be silent."""
         request = self.gate.view.requests.get(request_id)
         return (
-            NO_PROMISE
+            Patience()
             if request is None
             else patience_of(request, self.gate.view.beliefs_of(request.attempt.replica), self.longest_tokens)
         )

@@ -33,13 +33,11 @@ class RequestFacts:
         self,
         gate: GateSettings,
         bytes_per_token: float,
-        model: str = "",
         hosted: EngineFields | None = None,  # that of the hosted API; None: there is none
     ) -> None:
         self._hosted = hosted
         self._classes = frozenset(each.name for each in gate.classes)
         self._keeps = gate.answer_cache is not None
-        self._model = model  # "": any replica serves it; else those of smaller variants do not
         self._block_tokens = gate.routes.prefix_block_tokens if gate.routing is Routing.PREFIX else 0
         self._bytes_per_token = bytes_per_token
 
@@ -66,7 +64,7 @@ class RequestFacts:
             said.get(CLASS, b"").decode("latin-1"),
             said.get(SESSION, b"").decode("latin-1"),
             self._blocks(prompt) if self._block_tokens else (),
-            self._model,
+            "",
             said.get(ZONE, b"").decode("latin-1"),
             None if within_s is None else now_s + within_s,
             caller.retry_count,

@@ -22,7 +22,7 @@ def room_or_refusal(view: FleetView, request: Request, now_s: float) -> Refuse |
 
     Without a healthy one that is when a probe may close the first circuit; with none, one shortest opening.
     """
-    healthy = [replica for replica in view.replicas.values() if replica.healthy]
+    healthy = [each for each in view.replicas.values() if each.healthy and not view.is_smaller(each)]
     if any(replica.has_room for replica in healthy):
         return None
     if healthy:

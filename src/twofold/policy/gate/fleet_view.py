@@ -140,6 +140,7 @@ class Counts:
     left: int = 0
     ignored: int = 0  # events that came late or twice, and changed nothing
     overflowed: int = 0  # attempts that were sent to the hosted API
+    smaller: int = 0  # … and to replicas of smaller models
 
 
 @dataclass(slots=True)
@@ -157,8 +158,12 @@ class FleetView:
     place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
     counts: Counts = field(default_factory=Counts)
     overflow: Replica | None = None  # the hosted API: none of `replicas`, and no place of the fleet
+    smaller_models: frozenset[str] = frozenset()  # that may answer in need: who has one is in no pool
+    in_need: bool = False  # they do now
 
     def __post_init__(self) -> None:
+        named = {each.smaller_model for each in self.settings.classes}
+        self.smaller_models = frozenset(named - {""})
         hosted = self.settings.overflow
         if hosted is not None:
             self.overflow = Replica(ReplicaAdded(hosted.replica_id, hosted.in_flight_limit))
@@ -184,9 +189,14 @@ class FleetView:
             return self.beliefs
         return Beliefs(0.0, hosted.output_token_s, hosted.first_token_s)
 
+    def is_smaller(self, replica: Replica) -> bool:
+        """Whether it has a smaller model, and so answers in need alone."""
+        return replica.added.model in self.smaller_models
+
     def members(self, pool: str) -> list[Replica]:
-        """Replicas of a pool that stay; every one is of the pool without a name."""
-        return [r for r in self.replicas.values() if not r.draining and (not pool or r.added.pool == pool)]
+        """Replicas of a pool that stay; each is of the pool without a name. Smaller models are of none."""
+        staying = [r for r in self.replicas.values() if not r.draining and not self.is_smaller(r)]
+        return [r for r in staying if not pool or r.added.pool == pool]
 
     def add_replica(self, added: ReplicaAdded) -> None:
         """A new replica, other facts of a known one, or one that was draining and is back, in a new era."""
@@ -217,8 +227,10 @@ class FleetView:
         return []
 
     def count_places(self) -> None:
-        """Count the healthy replicas' places anew: health changed, or may have."""
-        self.place_count = sum(r.in_flight_limit for r in self.replicas.values() if r.healthy)
+        """Count the healthy replicas' places anew: health changed, or may have. In need those of smaller
+        models are among them."""
+        ready = (r for r in self.replicas.values() if r.healthy and (self.in_need or not self.is_smaller(r)))
+        self.place_count = sum(r.in_flight_limit for r in ready)
 
     def place(self, request: Request, replica: Replica, now_s: float) -> None:
         """The next attempt of a request is at this replica."""

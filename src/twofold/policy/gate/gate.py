@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from twofold.policy.gate import events
+from twofold.policy.gate.admission import Level
 from twofold.policy.gate.answers import Answers
 from twofold.policy.gate.canary import Trial
 from twofold.policy.gate.fleet_view import FleetView
@@ -145,6 +146,8 @@ class Gate(Machine[events.Event, events.Effect]):
         view, ladder = self.view, self._path.ladder
         if ladder and ladder.tick(len(view.held), view.at_home_count, view.place_count, now_s):
             effects.append(events.Degrade(ladder.level))
+            view.in_need = ladder.level >= Level.SMALLER
+            view.count_places()
         if (cache := self._path.cache) is not None:
             effects += cache.fleet_changed(view.members("")) + cache.expired(now_s)
         return effects + self._path.drained(now_s)

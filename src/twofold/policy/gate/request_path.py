@@ -384,7 +384,6 @@ class RequestPath:
                 asked, request.model = request.model, model
                 replica = self._router.route(self._view, request, now_s)
                 if replica is not None:
-                    request.smaller_model = model
                     return replica
                 request.model = asked
         return self._router.route(self._view, request, now_s)
@@ -400,6 +399,10 @@ class RequestPath:
                     request.output_limit_tokens = request.shortened_tokens = tokens
             if self.hedger is not None and replica is not self._view.overflow:
                 self.hedger.sent(request.request_id, now_s)
+        view, model = self._view, replica.added.model
+        request.smaller_model = model if model in view.smaller_models else ""
+        if request.smaller_model:
+            view.counts.smaller += 1
         if replica is self._view.overflow:
             self._view.counts.overflowed += 1
         elif self.pace is not None:

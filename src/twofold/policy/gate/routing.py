@@ -202,7 +202,10 @@ class Router:
         return least_work(group.replicas, view.beliefs)
 
     def _tiers_of(self, view: FleetView, pool: str, model: str, version: str | None) -> tuple[Tier, ...]:
-        """Who may take such requests: first who holds the model, then who names none."""
+        """Who may take such requests: first who holds the model, then who names none.
+
+        A smaller model is asked by its name alone, and by every pool.
+        """
         key = (pool, model, version)
         tiers = self._tiers.get(key)
         if tiers is None:
@@ -212,11 +215,13 @@ class Router:
                 replica
                 for _, replica in sorted(view.replicas.items())
                 if replica.healthy
-                and (self.settings.pools is None or replica.added.pool == pool)
+                and (self.settings.pools is None or replica.added.pool == pool or view.is_smaller(replica))
                 and (version is not None or replica.added.version not in self.trial_versions)
                 and version in (None, replica.added.version)
             ]
-            parts = [[r for r in fit if r.added.model == each] for each in (model, "")] if model else [fit]
+            parts = [[r for r in fit if r.added.model == each] for each in (model, "")]
+            if not model:
+                parts = [[r for r in fit if not view.is_smaller(r)]]
             tiers = self._tiers[key] = tuple(_tier(part) for part in parts if part)
         return tiers
 

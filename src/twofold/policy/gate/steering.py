@@ -81,7 +81,7 @@ class Steering:
         tpot_s = None
         if request.started and event.output_tokens > 1:
             tpot_s = (now_s - request.started_s) / (event.output_tokens - 1)
-        if self.scaler is not None:
+        if self.scaler is not None and not self._view.is_smaller(replica):
             residence_s = now_s - request.attempt.sent_s
             pool, work_s = self._pool_of(request), self._work_s(request)
             self.scaler.observe_finished(pool, work_s, residence_s, replica.in_flight_count)
@@ -218,6 +218,8 @@ class Steering:
 
     def _judged(self, replica: Replica, outcome: Outcome, now_s: float) -> list[events.Effect]:
         assert self.canary is not None
+        if self._view.is_smaller(replica):  # it says nothing of releases
+            return []
         pool = replica.added.pool if self._rules is not None else ""
         if not self.canary.observe(pool, replica.added.version, outcome, now_s):
             return []

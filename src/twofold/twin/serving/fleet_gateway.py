@@ -174,6 +174,7 @@ class Gateway:
         if replica is self.fleet.hosted:
             self.fleet.spent.overflowed_count += 1
             self._bill(visit.arrival.input_tokens, 0)
+        self.fleet.spent.smaller_count += bool(effect.model)
         since, version = self.since_fault, replica.order.version
         if events.PromoteRelease not in since.first_s and events.RollBackRelease not in since.first_s:
             since.sent_counts[version] = since.sent_counts.get(version, 0) + 1

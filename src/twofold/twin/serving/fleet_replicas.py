@@ -40,6 +40,7 @@ class Spent:
     cost_usd: float = 0.0
     overflow_usd: float = 0.0  # of it, to the hosted API …
     overflowed_count: int = 0  # … for so many attempts
+    smaller_count: int = 0  # attempts that were sent to smaller models
     energy_j: float = 0.0
     started_count: int = 0
     start_s: float = 0.0  # of all those together

@@ -220,6 +220,12 @@ class FleetWorld:
     seed: int = 0
 
 
+def own_groups(world: FleetWorld) -> tuple[ReplicaGroup, ...]:
+    """The replicas of the service's own model; behind them stand those of smaller ones."""
+    smaller = {each.smaller_model for each in world.gate.classes} - {""}
+    return tuple(group for group in world.replicas if group.order.model not in smaller)
+
+
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
     """One bucket of time: sums within it, and means over it."""

@@ -10,7 +10,7 @@ from twofold.contracts.results.simulated import ClassFigures
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
-from twofold.twin.serving.fleet_types import FleetResult, FleetWorld
+from twofold.twin.serving.fleet_types import FleetResult, FleetWorld, own_groups
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
 from twofold.twin.serving.tiers import TierWorld
 
@@ -35,14 +35,14 @@ def fleet_result(
     """All figures of a run that has ended at `now_s`."""
     spent, engines, measured_s = fleet.spent, fleet.spent.engines, max(now_s - world.warm_up_s, 0.0)
     effects = {made.__name__: count for made, count in gateway.effects.items()}
-    since = gateway.since_fault
+    since, (own_count, smaller_count) = gateway.since_fault, _standing(world)
     samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
     read_tokens = engines.prefill_tokens + engines.hit_tokens
     has_price = spent.overflow_usd > 0 or any(each.price_usd_per_h > 0 for each in world.models.values())
     return FleetResult(
         figures=simulated.FleetFigures(
-            replica_count=sum(group.count for group in world.replicas),
-            replica_count_max=fleet.max_count,
+            replica_count=own_count,
+            replica_count_max=fleet.max_count - smaller_count,
             duration_s=now_s,
             measured_s=measured_s,
             arrived_count=metrics.arrived,
@@ -67,6 +67,7 @@ def fleet_result(
             accelerator_h=spent.accelerator_s / 3600.0,
             cost_usd=spent.cost_usd if has_price else None,
             overflowed_count=spent.overflowed_count if world.gate.overflow else None,
+            smaller_count=spent.smaller_count if smaller_count else None,
             overflow_usd=spent.overflow_usd if world.gate.overflow else None,
             usd_per_1k_output_tokens=_each(spent.cost_usd, metrics.output_tokens, 1e3) if has_price else None,
             usd_per_request=_each(spent.cost_usd, metrics.finished) if has_price else None,
@@ -92,6 +93,12 @@ def fleet_result(
         missent_count=since.missent_count,
         missent_last_s=since.missent_last_s,
     )
+
+
+def _standing(world: FleetWorld) -> tuple[int, int]:
+    """Replicas of the service's own model when the run begins, and of smaller ones."""
+    own_count = sum(each.count for each in own_groups(world))
+    return own_count, sum(each.count for each in world.replicas) - own_count
 
 
 def _outcomes(counted: Metrics | ClassTally) -> dict[str, int]:
