@@ -166,6 +166,14 @@ def test_a_target_below_the_service_time_leaves_no_rate():
     assert EMBEDDER.rate_limit({"e2e_p95": 0.001}) == 0
 
 
+def test_what_may_wait_is_bounded_where_a_small_batch_takes_far_longer_than_the_largest():
+    rows = [batch(1, 1000.0), batch(1024, 0.001)]
+    with pytest.raises(InputError, match="answer 1,024,000,000 requests: at most 100,000 are") as caught:
+        MeasuredService.of(rows)
+    assert caught.value.place == rows[0].place and "service_s" in caught.value.hint
+    assert MeasuredService.of([batch(1, 0.05), batch(1024, 0.001)]).batch_sizes[-1] == 1024
+
+
 @pytest.mark.parametrize("row", [None, (0, 1.0), (1, -1.0), (1, math.nan)])
 def test_rows_that_cannot_be_are_refused(row):
     with pytest.raises(InputError, match="measured workload"):

@@ -103,6 +103,7 @@ class MeasuredService:
         sizes = tuple(sorted({row.batch_size for row in rows if row.batch_size is not None}))
         seconds = _medians(rows, sizes, "service_s")
         assert seconds
+        _check_waiting(rows, sizes, seconds)
         ttft, tpot = (_medians(rows, sizes, name) for name in ("ttft_s", "tpot_s"))
         repeats = [[row.service_s for row in rows if row.batch_size == size] for size in sizes]
         spread = spread_factor([[s for s in own if s is not None] for own in repeats])
@@ -200,6 +201,20 @@ class MeasuredService:
         if success is None or first is None:
             return True
         return float(success.within_s(first.p95_s, first.p99_s)) <= success.TIMEOUT_S
+
+
+def _check_waiting(rows: Sequence[ServiceRow], sizes: Sequence[float], seconds: Sequence[float]) -> None:
+    """Raises InputError where more requests come in the time of one batch than can be planned."""
+    longest = int(np.argmax(seconds))
+    coming = sizes[-1] / seconds[-1] * seconds[longest]
+    if coming <= ServiceRow.BATCH_MOST:
+        return
+    meanwhile = f"in the {seconds[longest]:g} s of a batch of {sizes[longest]:g}, batches of {sizes[-1]:g}"
+    raise InputError(
+        f"{meanwhile} answer {coming:,.0f} requests: at most {ServiceRow.BATCH_MOST:,} are planned",
+        place=next(row.place for row in rows if row.batch_size == sizes[longest]),
+        hint=f"check `service_s` of both, or {ServiceRow.FEWER}",
+    )
 
 
 def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:
