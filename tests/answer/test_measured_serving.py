@@ -200,6 +200,27 @@ def test_a_service_is_as_large_as_its_confidence_asks(planned: Planned, wide: Pa
     assert counts[0] < counts[1] < counts[2]
 
 
+def test_a_goal_holds_below_the_peak_too_where_larger_batches_are_faster(
+    planned: Planned, tmp_path: Path
+) -> None:
+    """At the peak batches are large and fast; at half of it they are of the slow size between."""
+    path = tmp_path / "falling.csv"
+    path.write_text("batch_size,service_s\n1,0.010\n8,0.060\n32,0.020\n", "utf-8")
+    text = goals(path, "e2e_p95: 70 ms").replace("rate: 100 /s", "rate: 3000 /s")
+    (plan,) = planned(f"{text}confidence: 50 %\n").serving
+    (images,) = plan.classes
+    service = MeasuredService.of(read_service_rows(path))
+    at_peak = images.peak_per_s / images.replica_count
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9, 1.0):
+        met = service.latency(share * at_peak)
+        assert met is not None and images.slos[0].met and float(met.p95_s) <= 0.070
+    told = [each for each in plan.warnings if "less load may answer later" in each]
+    assert told == [
+        "`service_s` of a batch of 32 is 20 ms, of 8 60 ms: less load may answer later, so that goals are "
+        "judged at every rate up to the peak"
+    ]
+
+
 def test_work_by_the_day_is_as_sure_as_is_asked(planned: Planned, wide: Path) -> None:
     """One chance on every line, and more replicas where more are asked for."""
     day = "images: {traffic: {tokens_per_day: 100 Gtok, input: 900 tok, output: 100 tok}"

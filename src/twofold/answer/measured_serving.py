@@ -17,7 +17,7 @@ from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.rows.measured_rows import read_service_rows
 from twofold.contracts.spec.service import LatencyClass, Service
 from twofold.core import record
-from twofold.core.display import format_seconds, format_si
+from twofold.core.display import format_apart, format_seconds, format_si
 from twofold.core.errors import InfeasibleError, ValueRefusedError
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
@@ -170,6 +170,7 @@ def _plan(
         warnings=(
             f"times of {name} are measured rows: memory{_unknown_start(service)} are not known",
             *_cannot_say(entry, service),
+            *_falling(service),
             *([] if service.repeats_count else [ONE_ROW.format(100 * (service.spread_factor - 1))]),
             f"requests on average: {format_si(rate, '1/s')}{_of_units(service, rate)}",
             *price_warnings(offer, context, entry.regions, machine),
@@ -212,6 +213,17 @@ def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
             yield f"{', '.join(wanted)} {what}: measure `{metric}_s` beside `service_s`"
 
 
+def _falling(service: MeasuredService) -> Iterator[str]:
+    """Two rows of which the larger batch is faster, and how goals are judged then."""
+    if service.falling is None:
+        return
+    name, small, large = service.falling
+    sizes, times = service.batch_sizes, getattr(service, name)
+    large_s, small_s = format_apart(times[large], times[small], "s")
+    rows = f"`{name}` of a batch of {sizes[large]:g} is {large_s}, of {sizes[small]:g} {small_s}"
+    yield f"{rows}: less load may answer later, so that goals are judged at every rate up to the peak"
+
+
 def _replica(size: int, service: MeasuredService) -> serving.Replica:
     text = f"measured · batches up to {service.batch_sizes[-1]:g}"
     largest = int(service.batch_sizes[-1])
@@ -227,7 +239,7 @@ def _class(
     replicas: int,
 ) -> ClassPlan:
     rate, traffic = load.peak_per_s / max(count.needed, 1), entry.classes[load.name].traffic
-    whole = service.latency(rate)
+    whole = service.latest(rate)
     assert whole
     goals_s = load.traffic.slo.latencies_s
     held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
@@ -235,7 +247,7 @@ def _class(
     figures = {name: figure for name in named if (figure := _latency_s(service, rate, name))}
     # After the latencies at this rate, which are noted first: here they are asked for at every rate.
     limits = _between(service, lambda other: other.rate_limit(goals_s, load.traffic.slo.success), "1/s")
-    said = "the largest rate at which every goal is met that the rows can judge"
+    said = "the largest rate up to which every goal is met that the rows can judge"
     record.note("rate_per_replica_per_s", limits, said, "rows", "goals")
     holds = limits.times(count.needed, "1/s")
     record.note(
