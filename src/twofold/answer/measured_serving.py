@@ -294,6 +294,7 @@ def _class(
         replica_text=_replica(service.accelerators, service).text,
         success=success_of(load, (load,), entry, figures),
         outlasts_zone=load.traffic.outlasts_zone,
+        spare_count=count.spare,
     )
 
 
