@@ -1,3 +1,5 @@
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
@@ -50,6 +52,40 @@ def test_its_numbers_have_derivations_too(planned: Planned, rows: Path) -> None:
     data = to_data(planned(spec(rows)))
     known = {row["path"] for row in data["derivations"]}
     assert [path for path, leaf in leaves(data) if is_estimate(leaf) and path not in known] == []
+
+
+@pytest.mark.parametrize("sure", [50, 95])
+def test_counts_of_a_class_are_recomputed_from_the_numbers_of_their_formulas(
+    planned: Planned, wide: Path, sure: int
+) -> None:
+    text = goals(wide, "e2e_p99: 100 ms").replace("rate: 100 /s", "rate: 4000 /s")
+    plan = planned(f"{text}confidence: {sure} %\n")
+    (images,) = plan.serving[0].classes
+    told = {row.path.rpartition(".")[2]: row for row in plan.derivations if ".classes.images." in row.path}
+    numbers = re.findall(r"[\d,.]+\d", told["holds_until_per_s"].formula)
+    count, rate_per_s = (float(each.replace(",", "")) for each in numbers)
+    assert count == images.replica_count
+    assert count * rate_per_s == pytest.approx(images.holds_until_per_s.value, rel=1e-5)
+    formula = told["replica_count"].formula
+    found = re.search(r"⌈([\d,.]+) / \(([\d,.]+) × ([\d,.]+)\)⌉$", formula)
+    assert found
+    peak, filled, carried = (float(each.replace(",", "")) for each in found.groups())
+    assert peak == images.peak_per_s and carried == rate_per_s
+    middle = math.ceil(peak / (filled * carried))
+    if sure == 50:
+        assert middle == images.replica_count
+    else:  # the fewest with which the goal holds so surely, and more than the middle takes
+        chances = [float(each) / 100 for each in re.findall(r"([\d.]+) %", formula)]
+        assert chances[0] == 0.95 and chances[1] >= 0.95 > chances[2]
+        for replicas, chance in zip((count, count - 1), chances[1:], strict=True):
+            assert chance_by_hand(wide, 0.1, peak / replicas) == pytest.approx(chance, abs=0.02)
+        assert middle < images.replica_count
+    labels = {
+        row: [each.label for each in told[row].inputs] for row in ("replica_count", "holds_until_per_s")
+    }
+    assert labels["holds_until_per_s"] == ["replicas", "rate per replica"]
+    assert labels["replica_count"][:2] == ["peak", "filled"]
+    assert told["holds_until_per_s"].inputs[0].path == told["replica_count"].path
 
 
 def test_a_goal_below_one_batch_is_infeasible(planned: Planned, rows: Path) -> None:

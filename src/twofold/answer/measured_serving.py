@@ -17,7 +17,7 @@ from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.rows.measured_rows import read_service_rows
 from twofold.contracts.spec.service import LatencyClass, Service
 from twofold.core import record
-from twofold.core.display import format_apart, format_seconds, format_si
+from twofold.core.display import format_apart, format_seconds, format_si, likely
 from twofold.core.errors import InfeasibleError, ValueRefusedError
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
@@ -144,6 +144,7 @@ def _plan(
     for load, own in pools:
         with record.noting(f"classes.{load.name}"):
             classes.append(_class(entry, load, own, service, cost, count))
+            _note_counts(classes[-1], load, service, context.spec.margin_fraction or MIDDLE)
     rate = sum(load.mean_rate_per_s for load, _ in pools)
     name = entry.model.label
     return ServicePlan(
@@ -250,9 +251,6 @@ def _class(
     said = "the largest rate up to which every goal is met that the rows can judge"
     record.note("rate_per_replica_per_s", limits, said, "rows", "goals")
     holds = limits.times(count.needed, "1/s")
-    record.note(
-        "holds_until_per_s", holds, "replicas × rate per replica", "replicas", "rate_per_replica_per_s"
-    )
     window_s, holding = load.traffic.slo.finish_within_s, chances(service, load, count.needed)
     outcomes = []
     for name, goal_s in goals_s.items():  # without a prediction where the rows cannot say
@@ -296,6 +294,28 @@ def _class(
         outlasts_zone=load.traffic.outlasts_zone,
         spare_count=count.spare,
     )
+
+
+def _note_counts(one: ClassPlan, load: ClassLoad, service: MeasuredService, sure: float) -> None:
+    """How many replicas a class takes and what they hold, with the numbers put in.
+
+    Formula  ⌈peak / (u · rate per replica)⌉, u = `ReplicaCount.FILLED_FRACTION`; more where a goal holds too
+             seldom with them
+    """
+    count, rate_per_s = one.replica_count, one.rate_per_replica_per_s.value
+    middle, peak_per_s = ReplicaCount.of(load.peak_per_s, rate_per_s).needed, load.peak_per_s
+    numbers = f"⌈{peak_per_s:,.6g} / ({ReplicaCount.FILLED_FRACTION:g} × {rate_per_s:,.6g})⌉"
+    said, used = f"⌈peak / (filled × rate per replica)⌉ = {numbers}", ["peak", "filled"]
+    if count > middle:
+        told = [likely(min(chances(service, load, each).values()), sure) for each in (count, count - 1)]
+        fewest = f"{told[0]} with {count:,}, {told[1]} with {count - 1:,}"
+        said = (
+            f"the fewest with which every goal holds with {100 * sure:.3g} %: {fewest}; of the middle {said}"
+        )
+        used += ["rows", "goals"]
+    record.note("replica_count", count, said, *used, "rate_per_replica_per_s")
+    said = f"replicas × rate per replica = {count:,} × {rate_per_s:,.6g}"
+    record.note("holds_until_per_s", one.holds_until_per_s, said, "replicas", "rate_per_replica_per_s")
 
 
 def _latency_budget(mean_s: float, service: MeasuredService) -> tuple[Part, ...]:
