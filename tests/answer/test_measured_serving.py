@@ -1,3 +1,5 @@
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
@@ -50,6 +52,40 @@ def test_its_numbers_have_derivations_too(planned: Planned, rows: Path) -> None:
     data = to_data(planned(spec(rows)))
     known = {row["path"] for row in data["derivations"]}
     assert [path for path, leaf in leaves(data) if is_estimate(leaf) and path not in known] == []
+
+
+@pytest.mark.parametrize("sure", [50, 95])
+def test_counts_of_a_class_are_recomputed_from_the_numbers_of_their_formulas(
+    planned: Planned, wide: Path, sure: int
+) -> None:
+    text = goals(wide, "e2e_p99: 100 ms").replace("rate: 100 /s", "rate: 4000 /s")
+    plan = planned(f"{text}confidence: {sure} %\n")
+    (images,) = plan.serving[0].classes
+    told = {row.path.rpartition(".")[2]: row for row in plan.derivations if ".classes.images." in row.path}
+    numbers = re.findall(r"[\d,.]+\d", told["holds_until_per_s"].formula)
+    count, rate_per_s = (float(each.replace(",", "")) for each in numbers)
+    assert count == images.replica_count
+    assert count * rate_per_s == pytest.approx(images.holds_until_per_s.value, rel=1e-5)
+    formula = told["replica_count"].formula
+    found = re.search(r"⌈([\d,.]+) / \(([\d,.]+) × ([\d,.]+)\)⌉$", formula)
+    assert found
+    peak, filled, carried = (float(each.replace(",", "")) for each in found.groups())
+    assert peak == images.peak_per_s and carried == rate_per_s
+    middle = math.ceil(peak / (filled * carried))
+    if sure == 50:
+        assert middle == images.replica_count
+    else:  # the fewest with which the goal holds so surely, and more than the middle takes
+        chances = [float(each) / 100 for each in re.findall(r"([\d.]+) %", formula)]
+        assert chances[0] == 0.95 and chances[1] >= 0.95 > chances[2]
+        for replicas, chance in zip((count, count - 1), chances[1:], strict=True):
+            assert chance_by_hand(wide, 0.1, peak / replicas) == pytest.approx(chance, abs=0.02)
+        assert middle < images.replica_count
+    labels = {
+        row: [each.label for each in told[row].inputs] for row in ("replica_count", "holds_until_per_s")
+    }
+    assert labels["holds_until_per_s"] == ["replicas", "rate per replica"]
+    assert labels["replica_count"][:2] == ["peak", "filled"]
+    assert told["holds_until_per_s"].inputs[0].path == told["replica_count"].path
 
 
 def test_a_goal_below_one_batch_is_infeasible(planned: Planned, rows: Path) -> None:
@@ -198,6 +234,27 @@ def test_a_service_is_as_large_as_its_confidence_asks(planned: Planned, wide: Pa
             assert chance_by_hand(wide, goal_s, 8000 / (own.replica_count - 1)) <= sure + 0.01
         counts.append(own.replica_count)
     assert counts[0] < counts[1] < counts[2]
+
+
+def test_a_goal_holds_below_the_peak_too_where_larger_batches_are_faster(
+    planned: Planned, tmp_path: Path
+) -> None:
+    """At the peak batches are large and fast; at half of it they are of the slow size between."""
+    path = tmp_path / "falling.csv"
+    path.write_text("batch_size,service_s\n1,0.010\n8,0.060\n32,0.020\n", "utf-8")
+    text = goals(path, "e2e_p95: 70 ms").replace("rate: 100 /s", "rate: 3000 /s")
+    (plan,) = planned(f"{text}confidence: 50 %\n").serving
+    (images,) = plan.classes
+    service = MeasuredService.of(read_service_rows(path))
+    at_peak = images.peak_per_s / images.replica_count
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9, 1.0):
+        met = service.latency(share * at_peak)
+        assert met is not None and images.slos[0].met and float(met.p95_s) <= 0.070
+    told = [each for each in plan.warnings if "less load may answer later" in each]
+    assert told == [
+        "`service_s` of a batch of 32 is 20 ms, of 8 60 ms: less load may answer later, so that goals are "
+        "judged at every rate up to the peak"
+    ]
 
 
 def test_work_by_the_day_is_as_sure_as_is_asked(planned: Planned, wide: Path) -> None:

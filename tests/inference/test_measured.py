@@ -63,6 +63,8 @@ SHAPES = {
     "no cheaper together": ((1.0, 32.0), (0.01, 0.25)),
     "hundreds": ((1.0, 16.0, 64.0, 256.0), (0.0021, 0.0034, 0.0071, 0.0215)),
     "thousands": ((1.0, 4096.0), (0.01, 0.25)),
+    "faster together": ((1.0, 4.0, 16.0), (0.3, 0.2, 0.1)),
+    "slow between": ((1.0, 8.0, 32.0), (0.010, 0.060, 0.020)),
 }
 
 
@@ -135,6 +137,37 @@ def speakers_quantiles(goal):
     return found
 
 
+@pytest.mark.parametrize("goal_s", [0.025, 0.060, 0.075, 0.090])
+@pytest.mark.parametrize("which", ["p50", "p95", "p99"])
+def test_a_goal_holds_at_every_rate_below_the_limit_where_larger_batches_are_faster(which, goal_s):
+    """Brute force over what is met at each rate: batches of eight take three times those of 32."""
+    service = MeasuredService(*SHAPES["slow between"])
+    limit = service.rate_limit({f"e2e_{which}": goal_s})
+    rates = np.linspace(0.0, 0.98 * service.saturation_per_s, 200)
+    late_s = getattr(service.latency(rates), f"{which}_s")
+    assert np.all(late_s[rates <= limit] <= goal_s)
+    missed = rates[late_s > goal_s]
+    assert not missed.size or missed[0] <= limit + 0.05 * service.saturation_per_s
+    assert max(late_s) > late_s[-1]  # else this would be no such service
+
+
+@given(load=st.floats(0.0, 0.97), more=st.floats(0.0, 0.97), factor=st.floats(0.5, 2.0))
+def test_the_latest_answer_never_falls_with_the_rate_and_scales_with_all_times(load, more, factor):
+    service = MeasuredService(*SHAPES["slow between"])
+    most = service.saturation_per_s
+    low, high = sorted((load, more))
+    assert service.quantile(low * most, "e2e_p95") <= service.quantile(high * most, "e2e_p95") * (1 + 1e-9)
+    slowed = service.slowed(factor).quantile(low * most / factor, "e2e_p95")
+    assert slowed == pytest.approx(factor * service.quantile(low * most, "e2e_p95"), rel=0.01)
+    assert service.quantile(low * most, "e2e_p95") >= service.latency(low * most).p95_s
+
+
+def test_which_larger_batch_is_faster_is_known():
+    assert EMBEDDER.falling is None and SPEAKER.falling is None
+    assert MeasuredService(*SHAPES["slow between"]).falling == ("service_s", 1, 2)
+    assert MeasuredService((1.0, 2.0), (0.1, 0.2), tpot_s=(0.02, 0.01)).falling == ("tpot_s", 0, 1)
+
+
 def test_a_loose_median_does_not_bind_where_a_tail_does():
     tail = EMBEDDER.rate_limit({"e2e_p99": 0.06})
     assert EMBEDDER.rate_limit({"e2e_p99": 0.06, "e2e_p50": 0.06}) == tail
@@ -164,6 +197,14 @@ def test_a_column_that_misses_a_size_is_not_used():
 
 def test_a_target_below_the_service_time_leaves_no_rate():
     assert EMBEDDER.rate_limit({"e2e_p95": 0.001}) == 0
+
+
+def test_what_may_wait_is_bounded_where_a_small_batch_takes_far_longer_than_the_largest():
+    rows = [batch(1, 1000.0), batch(1024, 0.001)]
+    with pytest.raises(InputError, match="answer 1,024,000,000 requests: at most 100,000 are") as caught:
+        MeasuredService.of(rows)
+    assert caught.value.place == rows[0].place and "service_s" in caught.value.hint
+    assert MeasuredService.of([batch(1, 0.05), batch(1024, 0.001)]).batch_sizes[-1] == 1024
 
 
 @pytest.mark.parametrize("row", [None, (0, 1.0), (1, -1.0), (1, math.nan)])

@@ -90,6 +90,26 @@ def test_a_listing_shows_plain_numbers_with_the_unit_of_their_name() -> None:
     }
 
 
+def test_a_probability_is_told_as_reports_tell_it() -> None:
+    goals = [
+        {"metric": "ttft_p95", "holds_probability": 0.9987},
+        {"metric": "tpot_p50", "holds_probability": 0.0013},
+        {"metric": "e2e_p50", "holds_probability": 0.796},
+    ]
+    ladder = [{"name": "chat", "confidence": 0.95, "probability": 0.949}]
+    sure = {"asked_fraction": 0.8, "joint_probability": 0.9987}
+    plan = {"serving": goals, "confidence": sure, "ladder": ladder, "derivations": []}
+    told = dict(line.split(" = ") for line in explain(plan, "")[1:])
+    assert {path: text for path, text in told.items() if path.endswith("probability")} == {
+        "serving.ttft_p95.holds_probability": ">99 %",
+        "serving.tpot_p50.holds_probability": "<1 %",
+        "serving.e2e_p50.holds_probability": "79.6 %",  # short of what is asked, not 80 %
+        "confidence.joint_probability": ">99 %",
+        "ladder.chat.probability": "94.9 %",
+    }
+    assert explain(plan, "confidence.joint_probability") == ("confidence.joint_probability = >99 %",)
+
+
 def test_a_listing_is_no_wider_than_a_screen() -> None:
     told = ["memory", "a rack of its own", "x" * 120, "one word after another " * 9]
     plan = {"training": [{"name": "pretrain", "warnings": told}], "derivations": []}

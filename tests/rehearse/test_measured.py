@@ -11,6 +11,7 @@ from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.spec.scenario import Scenario, parse_scenario
 from twofold.contracts.spec.scenario_fleet import EngineChange
 from twofold.core.errors import TableError, ValueRefusedError
+from twofold.inference.fleet import ReplicaCount
 from twofold.rehearse.pools import measured_pools, measured_world
 from twofold.rehearse.run import pools_of
 
@@ -45,7 +46,7 @@ def scenario(text: str = "") -> Scenario:
     return parse_scenario(f"horizon: 30 s\nwarm_up: 2 s\nbeliefs: {{error: 0 %}}\n{text}", "s.yaml")
 
 
-def test_each_class_has_its_replicas_and_spares_are_shared_out(given: Rehearsable) -> None:
+def test_each_class_has_the_replicas_and_spares_that_the_plan_counted(given: Rehearsable) -> None:
     (service,) = given.plan.serving
     pools = pools_of(service)
     assert pools == measured_pools(service)
@@ -54,7 +55,28 @@ def test_each_class_has_its_replicas_and_spares_are_shared_out(given: Rehearsabl
     assert sum(pool.spare_count for pool in pools) == service.spare_count
     for pool, planned in zip(pools, service.classes, strict=True):
         assert pool.replica_count - pool.spare_count == planned.replica_count
-    many = replace(service, spare_count=3)
+        # By the law of one class alone: as many as a zone's loss takes, and those of single failures.
+        alone = ReplicaCount.with_spares(planned.replica_count, zones=2)
+        assert pool.spare_count == planned.spare_count == alone.spare
+
+
+def test_spares_are_of_the_class_that_they_were_counted_for(folder: Path) -> None:
+    """Work of a day does not outlast a zone; shared by need it would have spares of those who wait."""
+    text = (folder / "spec.yaml").read_text().replace("rate: 20 /s", "rate: 400 /s")
+    day = "slow: {traffic: {tokens_per_day: 10 Gtok, input: 900 tok, output: 100 tok}"
+    (folder / "day.yaml").write_text(f"{text.split('    slow')[0]}    {day}, slo: {{finish_within: 6 h}}}}\n")
+    (service,) = rehearsable(opened(folder / "day.yaml", None)).plan.serving
+    live, slow = service.classes
+    assert live.spare_count == live.replica_count and 0 < (slow.spare_count or 0) < slow.replica_count
+    assert [pool.spare_count for pool in pools_of(service)] == [live.spare_count, slow.spare_count]
+    made = simulate(folder / "day.yaml", SimulateOptions(scenario())).data
+    assert [fleet.spare_count for fleet in made.fleets] == [live.spare_count, slow.spare_count]
+
+
+def test_a_plan_of_before_shares_its_spares_by_what_classes_need(given: Rehearsable) -> None:
+    (service,) = given.plan.serving
+    classes = tuple(replace(each, spare_count=None) for each in service.classes)
+    many = replace(service, classes=classes, spare_count=3)
     assert sum(pool.spare_count for pool in measured_pools(many)) == 3
 
 

@@ -23,6 +23,7 @@ def shown(path: str, old: object) -> str:
         ("training.a.deadline_s", 2.592e6, "30.0 d"),
         ("training.a.run.data_bytes_per_s", 2.4e6, "2.4 MB/s"),
         ("training.a.communication_exposed_fraction", 0.071, "7.1 %"),
+        ("confidence.joint_probability", 0.9987, ">99 %"),
         ("training.a.step_s", STEP, "6.9 s [6.1–7.4] f"),
         ("training.a.run.interruptions", INTERRUPTIONS, "3.3 [1.7–6.3] f"),
         ("training.a.losers.x.why", "slower", "slower"),

@@ -89,6 +89,7 @@ LABELS = {
     "items_usd": "bill",
     "bytes_per_year": "a year",
     "usd_per_query": "per query",
+    "rate_per_replica_per_s": "rate per replica",
     "accelerators_j": "accelerators",
 }
 

@@ -31,7 +31,7 @@ from twofold.core import record
 from twofold.core.display import format_count, format_seconds, format_si
 from twofold.core.estimate import Source
 from twofold.core.quantity import DAY_S
-from twofold.inference.fleet import WARM_UP_RANGE_S
+from twofold.inference.fleet import WARM_UP_RANGE_S, ReplicaCount
 from twofold.inference.iteration import iteration_s
 from twofold.inference.replica import capacity
 from twofold.inference.search import PoolChoice
@@ -122,7 +122,7 @@ def measured_serving_derivations(
     rows = Input("measured rows", sizes, "", Source.MEASURED.value, str(entry.model.measured))
     for served in plan.classes:
         own = f"{at}.classes.{served.name}"
-        known = _of_traffic(served, own) | {"rows": rows}
+        known = _of_traffic(served, own) | _of_count(served, own) | {"rows": rows}
         if cost:
             known["cost"] = path_input("cost", cost, f"{at}.cost_usd_per_year")
         noted = record.noted_of(book, f"classes.{served.name}")
@@ -136,6 +136,17 @@ def measured_serving_derivations(
     }
     held = {name: kept for name, kept in book.items() if not name.startswith("classes.")}
     yield from Noted(at, held, figures_of(plan), known, PLACES).rows()
+
+
+def _of_count(served: ClassPlan, at: str) -> Known:
+    """What the replicas of a class of measured rows follow from, and where they stand."""
+    filled, said = f"{ReplicaCount.FILLED_FRACTION:g}", "the rest is left to chance"
+    count = f"{served.replica_count:,}"
+    return {
+        "replicas": Input("replicas", count, f"{at}.replica_count", Source.MEASURED.value, ""),
+        "peak": spec_leaf("peak", format_si(served.peak_per_s, "1/s"), f"{at}.traffic"),
+        "filled": assumed_leaf("filled", filled, said),
+    }
 
 
 def _count(plan: ServicePlan) -> tuple[Input, ...]:

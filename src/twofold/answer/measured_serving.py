@@ -17,7 +17,7 @@ from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.rows.measured_rows import read_service_rows
 from twofold.contracts.spec.service import LatencyClass, Service
 from twofold.core import record
-from twofold.core.display import format_seconds, format_si
+from twofold.core.display import format_apart, format_seconds, format_si, likely
 from twofold.core.errors import InfeasibleError, ValueRefusedError
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
@@ -144,6 +144,7 @@ def _plan(
     for load, own in pools:
         with record.noting(f"classes.{load.name}"):
             classes.append(_class(entry, load, own, service, cost, count))
+            _note_counts(classes[-1], load, service, context.spec.margin_fraction or MIDDLE)
     rate = sum(load.mean_rate_per_s for load, _ in pools)
     name = entry.model.label
     return ServicePlan(
@@ -170,6 +171,7 @@ def _plan(
         warnings=(
             f"times of {name} are measured rows: memory{_unknown_start(service)} are not known",
             *_cannot_say(entry, service),
+            *_falling(service),
             *([] if service.repeats_count else [ONE_ROW.format(100 * (service.spread_factor - 1))]),
             f"requests on average: {format_si(rate, '1/s')}{_of_units(service, rate)}",
             *price_warnings(offer, context, entry.regions, machine),
@@ -212,6 +214,17 @@ def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
             yield f"{', '.join(wanted)} {what}: measure `{metric}_s` beside `service_s`"
 
 
+def _falling(service: MeasuredService) -> Iterator[str]:
+    """Two rows of which the larger batch is faster, and how goals are judged then."""
+    if service.falling is None:
+        return
+    name, small, large = service.falling
+    sizes, times = service.batch_sizes, getattr(service, name)
+    large_s, small_s = format_apart(times[large], times[small], "s")
+    rows = f"`{name}` of a batch of {sizes[large]:g} is {large_s}, of {sizes[small]:g} {small_s}"
+    yield f"{rows}: less load may answer later, so that goals are judged at every rate up to the peak"
+
+
 def _replica(size: int, service: MeasuredService) -> serving.Replica:
     text = f"measured · batches up to {service.batch_sizes[-1]:g}"
     largest = int(service.batch_sizes[-1])
@@ -227,7 +240,7 @@ def _class(
     replicas: int,
 ) -> ClassPlan:
     rate, traffic = load.peak_per_s / max(count.needed, 1), entry.classes[load.name].traffic
-    whole = service.latency(rate)
+    whole = service.latest(rate)
     assert whole
     goals_s = load.traffic.slo.latencies_s
     held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
@@ -235,12 +248,9 @@ def _class(
     figures = {name: figure for name in named if (figure := _latency_s(service, rate, name))}
     # After the latencies at this rate, which are noted first: here they are asked for at every rate.
     limits = _between(service, lambda other: other.rate_limit(goals_s, load.traffic.slo.success), "1/s")
-    said = "the largest rate at which every goal is met that the rows can judge"
+    said = "the largest rate up to which every goal is met that the rows can judge"
     record.note("rate_per_replica_per_s", limits, said, "rows", "goals")
     holds = limits.times(count.needed, "1/s")
-    record.note(
-        "holds_until_per_s", holds, "replicas × rate per replica", "replicas", "rate_per_replica_per_s"
-    )
     window_s, holding = load.traffic.slo.finish_within_s, chances(service, load, count.needed)
     outcomes = []
     for name, goal_s in goals_s.items():  # without a prediction where the rows cannot say
@@ -282,7 +292,30 @@ def _class(
         replica_text=_replica(service.accelerators, service).text,
         success=success_of(load, (load,), entry, figures),
         outlasts_zone=load.traffic.outlasts_zone,
+        spare_count=count.spare,
     )
+
+
+def _note_counts(one: ClassPlan, load: ClassLoad, service: MeasuredService, sure: float) -> None:
+    """How many replicas a class takes and what they hold, with the numbers put in.
+
+    Formula  ⌈peak / (u · rate per replica)⌉, u = `ReplicaCount.FILLED_FRACTION`; more where a goal holds too
+             seldom with them
+    """
+    count, rate_per_s = one.replica_count, one.rate_per_replica_per_s.value
+    middle, peak_per_s = ReplicaCount.of(load.peak_per_s, rate_per_s).needed, load.peak_per_s
+    numbers = f"⌈{peak_per_s:,.6g} / ({ReplicaCount.FILLED_FRACTION:g} × {rate_per_s:,.6g})⌉"
+    said, used = f"⌈peak / (filled × rate per replica)⌉ = {numbers}", ["peak", "filled"]
+    if count > middle:
+        told = [likely(min(chances(service, load, each).values()), sure) for each in (count, count - 1)]
+        fewest = f"{told[0]} with {count:,}, {told[1]} with {count - 1:,}"
+        said = (
+            f"the fewest with which every goal holds with {100 * sure:.3g} %: {fewest}; of the middle {said}"
+        )
+        used += ["rows", "goals"]
+    record.note("replica_count", count, said, *used, "rate_per_replica_per_s")
+    said = f"replicas × rate per replica = {count:,} × {rate_per_s:,.6g}"
+    record.note("holds_until_per_s", one.holds_until_per_s, said, "replicas", "rate_per_replica_per_s")
 
 
 def _latency_budget(mean_s: float, service: MeasuredService) -> tuple[Part, ...]:

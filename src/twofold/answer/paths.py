@@ -14,7 +14,7 @@ _ESTIMATE = {"value", "low", "high", "unit", "source"}
 _UNITS = MappingProxyType(
     {
         "_fraction": "fraction",
-        "_probability": "fraction",
+        "probability": "probability",
         "usd_per_1k_output_tokens": "USD",
         "usd_per_1k_tokens": "USD",
         "usd_per_accelerator_h": "USD/h",

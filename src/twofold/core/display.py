@@ -1,7 +1,7 @@
 """Numbers as people read them on every screen: two or three digits and the unit that keeps them short."""
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, floor
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -73,6 +73,7 @@ SCALES: Mapping[str, tuple[Scale, ...]] = MappingProxyType(
         "Wh": _steps("Wh"),
         "gCO2": (Scale(0.0, 1.0, "gCO2"), Scale(1e3, 1e3, "kgCO2"), Scale(1e6, 1e6, "tCO2")),
         "fraction": (Scale(0.0, 0.01, "%"),),
+        "probability": (Scale(0.0, 0.01, "%"),),  # see `likely`
         "B/s": tuple(scale._replace(tens_decimals=1) for scale in _steps("B/s")),
         "FLOP/s": _steps("FLOP/s"),
         "FLOP": _steps("FLOP"),
@@ -84,14 +85,32 @@ SCALES: Mapping[str, tuple[Scale, ...]] = MappingProxyType(
         "1/s": (Scale(0.0, 1.0, "/s"), Scale(1e4, 1e3, "k/s")),
     }
 )
+SURE_PROBABILITY = 0.995  # from here on, and as near to nothing, 200 draws tell no more
 MORE_DECIMALS = 2  # that numbers which look alike may take to be told apart
 _EARLY = {"TB", "PB", "EB"}  # 0.99 TB, not 990 GB: checkpoints and data sets are compared in TB
 
 
 def format_si(value: float, unit: str) -> str:
     """A number in SI units as people read it: `8.6 s`, `0.99 TB`, `41 %`. An unknown unit stays behind it."""
+    if unit == "probability":
+        return likely(value)
     scale = scale_of(value, unit)
     return _labelled(_digits(value, scale), scale)
+
+
+def likely(probability: float, asked: float | None = None) -> str:
+    """A probability as far as draws tell it; one below what is `asked` is not rounded up to it.
+
+    >>> likely(0.838), likely(0.796, 0.8), likely(0.79999, 0.8), likely(0.9999), likely(0.0)
+    ('84 %', '79.6 %', '79.9 %', '>99 %', '<1 %')
+    """
+    if probability >= SURE_PROBABILITY:
+        return ">99 %"
+    if probability <= 1 - SURE_PROBABILITY:
+        return "<1 %"
+    text = f"{100 * probability:.0f} %"
+    short = asked is not None and probability < asked and float(text[:-2]) >= 100 * asked - 1e-9
+    return f"{floor(1000 * probability) / 10:.1f} %" if short else text
 
 
 def format_range(value: float, low: float, high: float, unit: str) -> str:

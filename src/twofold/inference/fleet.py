@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil, sqrt
 from statistics import NormalDist
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ TARGET_UTILISATION = 0.9  # of the rate at which the promise is just held: what 
 @dataclass(frozen=True, slots=True)
 class ReplicaCount:
     """Replicas of one pool: those that carry the peak, and spares for zones and failures."""
+
+    FILLED_FRACTION: ClassVar[float] = TARGET_UTILISATION  # where nobody knows how many are asked at once
 
     needed: int
     spare: int

@@ -8,9 +8,12 @@ at a rate were, that curve is what latencies are read off, and the largest rate 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.rows.measured_rows import ServiceRow
@@ -25,6 +28,9 @@ POINTS = 200
 MOST_FRACTION = 0.98  # of the rate at which batches follow without a pause
 READ_AT = ("p50", "p95", "p99")  # what a `Latency` is given
 QUANTILES = (0.50, 0.95, 0.99)
+LOADS = np.linspace(
+    0.0, MOST_FRACTION, 50
+)  # of the largest batches' rate, that the latest answer is sought at
 SAID = {
     "e2e": "wait for the own batch and its time, of batches",
     "ttft": "wait for the own batch and its first output, of batches",
@@ -103,6 +109,7 @@ class MeasuredService:
         sizes = tuple(sorted({row.batch_size for row in rows if row.batch_size is not None}))
         seconds = _medians(rows, sizes, "service_s")
         assert seconds
+        _check_waiting(rows, sizes, seconds)
         ttft, tpot = (_medians(rows, sizes, name) for name in ("ttft_s", "tpot_s"))
         repeats = [[row.service_s for row in rows if row.batch_size == size] for size in sizes]
         spread = spread_factor([[s for s in own if s is not None] for own in repeats])
@@ -142,8 +149,7 @@ class MeasuredService:
         Source   inference.bulk_queue.
         Limits   at the largest batch's rate and beyond infinite; None: the rows do not hold this metric.
         """
-        column = {"e2e": self.service_s, "ttft": self.ttft_s, "tpot": self.tpot_s}[metric]
-        if column is None:
+        if self._column(metric) is None:
             return None
         if self.curve is not None and metric == "e2e":
             said = "measured at rates around this one, on a line between them"
@@ -151,7 +157,7 @@ class MeasuredService:
             p50, p95, p99 = (record.note(f"e2e_{which}", each, said, "rows", "rate") for which, each in found)
             return Latency(p50, p50, p95, p99)
         rate = np.asarray(rate_per_s, float)
-        found_s = np.array([self._met(float(each), column, metric) for each in rate.ravel()]).T
+        found_s = np.array([self._met(float(each), metric) for each in rate.ravel()]).T
         mean, p50, p95, p99 = (each.reshape(rate.shape) for each in found_s)
         said = f"quantile over requests of the {SAID[metric]} that arrivals fill at this rate"
         p50, p95, p99 = (
@@ -160,23 +166,63 @@ class MeasuredService:
         )
         return Latency(mean, p50, p95, p99)
 
-    def _met(self, rate_per_s: float, column: tuple[float, ...], metric: str) -> tuple[float, ...]:
+    @property
+    def falling(self) -> tuple[str, int, int] | None:
+        """A column and two rows of it in turn, of which the larger batch is faster; None: none is."""
+        for name in ("service_s", "ttft_s", "tpot_s"):
+            for index, (one, other) in enumerate(pairwise(getattr(self, name) or ())):
+                if other < one:
+                    return name, index, index + 1
+        return None
+
+    def latest(self, rate_per_s: Floats, metric: str = "e2e") -> Latency | None:
+        """The latest that is met at any rate up to this one: what a goal is held against.
+
+        Formula  `latency`, where no larger batch is faster; else the largest of it here and at `LOADS` below
+        Why      Where larger batches are faster, fewer requests may be answered later than more.
+        """
+        if self.falling is None or (self.curve is not None and metric == "e2e"):
+            return self.latency(rate_per_s, metric)
+        with record.recording():  # what is noted is the latest
+            found = self.latency(rate_per_s, metric)
+        if found is None:
+            return None
+        # In largest batches, so that what is slower or faster as a whole is looked up alike.
+        unit_s, sizes = self.service_s[-1], self.batch_sizes
+        columns = [
+            each and tuple(float(f"{one / unit_s:.12g}") for one in each)
+            for each in (self.service_s, self.ttft_s, self.tpot_s)
+        ]
+        assert columns[0]
+        known = _latest(MeasuredService(sizes, columns[0], ttft_s=columns[1], tpot_s=columns[2]), metric)
+        below = np.searchsorted(LOADS, np.asarray(rate_per_s) * unit_s / sizes[-1], side="right") - 1
+        here = (found.mean_s, found.p50_s, found.p95_s, found.p99_s)
+        mean, *rest = (np.maximum(one, unit_s * each) for one, each in zip(here, known[below].T, strict=True))
+        said = f"latest, at any rate up to this one, quantile over requests of the {SAID[metric]}"
+        noted = zip(READ_AT, rest, strict=True)
+        return Latency(mean, *(record.note(f"{metric}_{w}", s, said, "rows", "rate") for w, s in noted))
+
+    def _column(self, metric: str) -> tuple[float, ...] | None:
+        return {"e2e": self.service_s, "ttft": self.ttft_s, "tpot": self.tpot_s}[metric]
+
+    def _met(self, rate_per_s: float, metric: str) -> tuple[float, ...]:
         """The mean and the quantiles of `READ_AT` that requests at one rate meet."""
         if rate_per_s >= self.saturation_per_s:
             return (np.inf,) * (1 + len(READ_AT))
-        met = taken(rate_per_s, self.batch_sizes, self.service_s)
+        met, column = taken(rate_per_s, self.batch_sizes, self.service_s), self._column(metric)
+        assert column
         late_s = np.interp(met.batch, self.batch_sizes, column) + (met.wait_s if metric != "tpot" else 0.0)
         return float(met.weight @ late_s), *quantiles(late_s, met.weight, QUANTILES)
 
     def quantile(self, rate_per_s: Floats, goal: str) -> Floats | None:
-        """What the rows say of a goal such as `ttft_p95`; None where they cannot say.
+        """What the rows say of a goal such as `ttft_p95` at rates up to this one; None where they cannot say.
 
         Without a measured first output the answer comes whole: TTFT is then no later than the end.
         """
         metric, _, which = goal.partition("_")
-        found = self.latency(rate_per_s, metric)
+        found = self.latest(rate_per_s, metric)
         if found is None and metric == "ttft":
-            found = self.latency(rate_per_s)
+            found = self.latest(rate_per_s)
         return None if found is None else getattr(found, f"{which}_s")
 
     def rate_limit(self, goals_s: Mapping[str, float], success: SuccessGoal | None = None) -> float:
@@ -196,10 +242,31 @@ class MeasuredService:
             value = self.quantile(rate_per_s, name)
             if value is not None and float(value) > goal_s:
                 return False
-        first = self.latency(rate_per_s, "ttft") or self.latency(rate_per_s)
+        first = self.latest(rate_per_s, "ttft") or self.latest(rate_per_s)
         if success is None or first is None:
             return True
         return float(success.within_s(first.p95_s, first.p99_s)) <= success.TIMEOUT_S
+
+
+@lru_cache(maxsize=64)
+def _latest(service: MeasuredService, metric: str) -> NDArray[np.float64]:
+    """The mean and the quantiles of `READ_AT` at each of `LOADS`, or at a lower one where that is later."""
+    found = [service._met(float(load) * service.saturation_per_s, metric) for load in LOADS]
+    return np.maximum.accumulate(np.array(found))
+
+
+def _check_waiting(rows: Sequence[ServiceRow], sizes: Sequence[float], seconds: Sequence[float]) -> None:
+    """Raises InputError where more requests come in the time of one batch than can be planned."""
+    longest = int(np.argmax(seconds))
+    coming = sizes[-1] / seconds[-1] * seconds[longest]
+    if coming <= ServiceRow.BATCH_MOST:
+        return
+    meanwhile = f"in the {seconds[longest]:g} s of a batch of {sizes[longest]:g}, batches of {sizes[-1]:g}"
+    raise InputError(
+        f"{meanwhile} answer {coming:,.0f} requests: at most {ServiceRow.BATCH_MOST:,} are planned",
+        place=next(row.place for row in rows if row.batch_size == sizes[longest]),
+        hint=f"check `service_s` of both, or {ServiceRow.FEWER}",
+    )
 
 
 def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> tuple[float, ...] | None:

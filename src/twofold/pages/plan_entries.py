@@ -7,9 +7,9 @@ from twofold.contracts.results.ledger import LineItem
 from twofold.contracts.results.plan import Derivation, Input, Plan
 from twofold.contracts.results.serving import ClassPlan, Replica, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core.display import format_memory, format_seconds, format_usd
+from twofold.core.display import format_memory, format_seconds, format_usd, likely
 from twofold.core.estimate import Estimate
-from twofold.report.figures import likely, percent, ranged
+from twofold.report.figures import percent, ranged
 from twofold.report.money import number_text
 
 ASKED, JOINT = "confidence.asked_fraction", "confidence.joint_probability"
@@ -116,9 +116,10 @@ def _of_goals(plan: Plan) -> Iterator[Derivation]:
         for one in service.classes
         for slo in one.slos
     ]
-    inputs = (Input(label, likely(sure), path, "", "") for label, sure, path in goals if sure is not None)
+    asked = plan.confidence.asked_fraction
+    known = ((label, likely(sure, asked), path) for label, sure, path in goals if sure is not None)
     said = "share of the draws in which every goal holds × the chances of services of measured rows"
-    yield Derivation(JOINT, said, tuple(inputs))
+    yield Derivation(JOINT, said, tuple(Input(*told, "", "") for told in known))
 
 
 def _chosen(half: TrainingPlan | ServicePlan) -> str:

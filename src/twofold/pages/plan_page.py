@@ -8,12 +8,12 @@ from twofold.contracts.results.ledger import LineItem
 from twofold.contracts.results.plan import Derivation, Plan
 from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core.display import format_memory, format_seconds, format_usd
+from twofold.core.display import format_memory, format_seconds, format_usd, likely
 from twofold.core.estimate import Estimate
 from twofold.pages.html import cell, element, link, page, pictures, table, text
 from twofold.pages.plan_entries import ASKED, JOINT, KNOWN, OTHERS, RISKS, entries_of, place_of, replicas_of
 from twofold.pages.sections import FIGURE
-from twofold.report.figures import chance, likely, percent, ranged
+from twofold.report.figures import chance, percent, ranged
 from twofold.report.money import number_text
 from twofold.report.training import delivery_pieces
 

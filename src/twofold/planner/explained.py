@@ -8,7 +8,7 @@ from typing import Any
 
 from twofold.answer import paths
 from twofold.core.data import from_data
-from twofold.core.display import format_estimate, format_si
+from twofold.core.display import format_estimate, format_si, likely
 from twofold.core.errors import InputError
 from twofold.core.estimate import Estimate
 
@@ -35,15 +35,15 @@ def explain(plan: dict[str, Any], path: str) -> tuple[str, ...]:
 def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
     node = paths.resolve(plan, path)
     if not paths.children(node):
-        return tuple(_wrapped(f"{path} = {leaf_text(path, node)}", "", "   "))
+        return tuple(_wrapped(f"{path} = {_leaf_text(plan, path, node)}", "", "   "))
     below = [(f"{path}.{key}" if path else key, leaf) for key, leaf in paths.leaves(node)]
-    texts = (f"{key} = {leaf_text(key, leaf)}" for key, leaf in below[:LEAVES_SHOWN])
+    texts = (f"{key} = {_leaf_text(plan, key, leaf)}" for key, leaf in below[:LEAVES_SHOWN])
     lines = (line for text in texts for line in _wrapped(text, "", "   "))
     more = len(below) - LEAVES_SHOWN
     return (path, *lines, *([f"… and {more} more"] if more > 0 else []))
 
 
-def leaf_text(path: str, leaf: Any) -> str:
+def _leaf_text(plan: dict[str, Any], path: str, leaf: Any) -> str:
     """A leaf as people read it: a number with the unit of its name, an estimate with range and letter."""
     if paths.is_estimate(leaf):
         return format_estimate(from_data(Estimate, leaf))
@@ -51,16 +51,28 @@ def leaf_text(path: str, leaf: Any) -> str:
         return "none"
     if isinstance(leaf, float):
         unit = paths.unit_of(path)
+        if unit == "probability":
+            return likely(leaf, _asked(plan, path))
         return f"{leaf:,.6g}" if unit is None else format_si(leaf, unit)
     if isinstance(leaf, int) and not isinstance(leaf, bool):
         return f"{leaf:,}"
     return str(leaf)
 
 
+def _asked(plan: dict[str, Any], path: str) -> float | None:
+    """What a probability is held against: its rung's confidence, or what the plan asks of each goal."""
+    above, _, name = path.rpartition(".")
+    if name == "probability":
+        rung: dict[str, float] = paths.resolve(plan, above)
+        return rung.get("confidence")
+    sure: dict[str, float] = plan.get("confidence") or {}
+    return sure.get("asked_fraction") if name.endswith("holds_probability") else None
+
+
 def _value_text(plan: dict[str, Any], known: Derivations, path: str) -> str:
     """The value at a path; a step of a derivation that is no field of the plan shows what its user shows."""
     try:
-        return leaf_text(path, paths.resolve(plan, path))
+        return _leaf_text(plan, path, paths.resolve(plan, path))
     except InputError:
         used = (item["text"] for row in known.values() for item in row["inputs"] if item["path"] == path)
         return next(used, "")

@@ -233,12 +233,16 @@ def measured_services(services: Sequence[Service]) -> tuple[dict[str, MeasuredSe
 
 
 def measured_pools(service: ServicePlan) -> tuple[serving.Pool, ...]:
-    """A pool for each class, as the plan counts them; spares are shared out by what classes need."""
+    """A pool for each class with its own spares, as the plan counts them.
+
+    A plan that was written before classes had their own shares them out by what classes need.
+    """
     needed = [each.replica_count for each in service.classes]
     left, pools = service.spare_count, []
     for index, each in enumerate(service.classes):
         spares = min(left, ceil(left * each.replica_count / max(1, sum(needed[index:]))))
         left -= spares
+        spares = spares if each.spare_count is None else each.spare_count
         counts, rate = (each.replica_count + spares, spares), each.rate_per_replica_per_s.value
         pools.append(
             serving.Pool(each.name, (each.name,), service.model, service.replica, *counts, rate, 0.0)

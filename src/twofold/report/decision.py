@@ -12,8 +12,8 @@ from twofold.contracts.goals import metric_text
 from twofold.contracts.results.plan import Action, Plan
 from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core.display import format_apart, format_memory, format_seconds, format_si, format_usd
-from twofold.report.figures import SURE_PROBABILITY, chance, hours_unit, likely, percent, ranged, success_goal
+from twofold.core.display import format_apart, format_memory, format_seconds, format_si, format_usd, likely
+from twofold.report.figures import chance, hours_unit, percent, ranged, success_goal
 from twofold.report.lines import DOT, INDENT, WIDTH, both_ends, field, heading
 from twofold.report.serving import rehearsed_text, tier_pieces
 
@@ -129,7 +129,7 @@ def _header(plan: Plan) -> list[str]:
         budget = "" if plan.budget_usd is None else f" of {format_usd(plan.budget_usd)}"
         money = f"first year {ranged(plan.first_year_usd)}{budget}"
         holds = plan.budget_holds_probability
-        if plan.budget_usd is not None and holds is not None and holds < SURE_PROBABILITY:
+        if plan.budget_usd is not None and holds is not None and not likely(holds).startswith(">"):
             money += f" {chance(plan.first_year_usd.value <= plan.budget_usd, holds, _asked(plan))}"
     return both_ends(f"{plan.name}{DOT}{what}", DOT.join(filter(None, (money, _sureness(plan)))))[:TWO]
 
@@ -146,7 +146,8 @@ def _sureness(plan: Plan) -> str:
     if not known:
         return ""
     least = min(known)
-    texts = [f"each goal ≥ {likely(least, asked)}" if least < SURE_PROBABILITY else "each goal >99 %"]
+    said = likely(least, asked)
+    texts = [f"each goal {said if said.startswith('>') else f'≥ {said}'}"]
     if plan.confidence and len(known) > 1:
         texts.append(f"all {likely(plan.confidence.joint_probability)}")
     return f"{', '.join(texts)} sure" + (f" of {percent(asked)} asked" if asked and least < asked else "")

@@ -5,11 +5,10 @@ from math import floor, log10
 from types import MappingProxyType
 
 from twofold.catalog.catalog import load_catalog
-from twofold.core.display import format_estimate, format_si, scale_of
+from twofold.core.display import format_estimate, format_si, likely, scale_of
 from twofold.core.errors import UnknownNameError
 from twofold.core.estimate import Estimate, Source
 
-SURE_PROBABILITY = 0.995  # from here on, and as near to nothing, 200 draws tell no more
 NO_GPU = {"cpu", "gaudi", "inferentia", "lpu", "tpu", "trainium", "wafer"}  # families of the catalogue
 LETTERS = MappingProxyType(
     {
@@ -50,21 +49,6 @@ def chance(met: bool, probability: float | None, asked: float | None = None) -> 
     """
     mark = "✗" if not met else "~" if asked and probability is not None and probability < asked else "✓"
     return mark if probability is None else f"{mark} {likely(probability, asked)}"
-
-
-def likely(probability: float, asked: float | None = None) -> str:
-    """A probability as far as draws tell it; one below what is `asked` is not rounded up to it.
-
-    >>> likely(0.838), likely(0.796, 0.8), likely(0.79999, 0.8), likely(0.9999), likely(0.0)
-    ('84 %', '79.6 %', '79.9 %', '>99 %', '<1 %')
-    """
-    if probability >= SURE_PROBABILITY:
-        return ">99 %"
-    if probability <= 1 - SURE_PROBABILITY:
-        return "<1 %"
-    text = f"{100 * probability:.0f} %"
-    short = asked is not None and probability < asked and float(text[:-2]) >= 100 * asked - 1e-9
-    return f"{floor(1000 * probability) / 10:.1f} %" if short else text
 
 
 def share(fraction: float) -> str:

@@ -4,11 +4,11 @@ from collections import Counter
 
 from twofold.answer.refusals import reason_text
 from twofold.contracts.results.plan import Confidence, Plan
-from twofold.core.display import format_usd
+from twofold.core.display import format_usd, likely
 from twofold.report.building import building_block
 from twofold.report.compliance import compliance_lines
 from twofold.report.decision import decision_lines
-from twofold.report.figures import LETTERS, likely, percent, ranged
+from twofold.report.figures import LETTERS, percent, ranged
 from twofold.report.lines import DOT, heading, listed, stacked, table, titled
 from twofold.report.money import money_lines
 from twofold.report.portfolio import portfolio_lines

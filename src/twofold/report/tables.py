@@ -123,7 +123,8 @@ def _figure(name: str, figure: Mapping[str, Any]) -> Row:
 
 def _unit(name: str) -> str:
     """As an `Estimate` has it."""
-    return (paths.unit_of(f".{name}") or "").removeprefix("memory ")
+    unit = paths.unit_of(f".{name}") or ""
+    return "fraction" if unit == "probability" else unit.removeprefix("memory ")
 
 
 def _single(units: Mapping[str, set[str]]) -> dict[str, str]:

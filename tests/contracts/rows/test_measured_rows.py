@@ -78,6 +78,15 @@ def test_a_number_that_no_time_can_be_is_refused(write: Write, number: str) -> N
     assert str(error.place).endswith(":2:3") and "above 0" in error.message
 
 
+def test_a_batch_beyond_what_is_planned_names_the_limit_and_what_to_write(write: Write) -> None:
+    """Planning takes memory for all that may wait: gigabytes for a batch of 1e9."""
+    assert read_service_rows(write(f"batch_size,service_s\n{ServiceRow.BATCH_MOST},1\n"))
+    (error,) = errors_of(write("batch_size,service_s\n1,0.1\n1e9,1\n"), read_service_rows)
+    assert error.place and (error.place.line, error.place.column) == (3, 1)
+    assert error.message == "`batch_size` is 1,000,000,000: at most 100,000 are planned"
+    assert "units_per_request" in error.hint
+
+
 def test_a_misspelt_column_is_named_with_the_one_that_was_meant(write: Write) -> None:
     found = errors_of(write(f"{STEPS},memory_gb\nH100-SXM,8,64,1,2\n"), read_step_rows)
     assert len(found) == 1 and found[0].place and found[0].place.column == len(STEPS) + 2

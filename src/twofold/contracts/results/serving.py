@@ -136,6 +136,7 @@ class ClassPlan:
     trace_scale_ratio: float = 1.0  # factor on the trace's rate
     success: SuccessOutcome = SuccessOutcome()  # requests that are to get whole answers
     outlasts_zone: bool = True  # whether its goals are to hold while a zone is lost
+    spare_count: int | None = None  # beside `replica_count`, for this class alone; null: its pool has them
 
     @property
     def is_waited_for(self) -> bool:

@@ -5,8 +5,9 @@ Each table is CSV with the unit in the name of its column; every mistake of a fi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from twofold.contracts.names import did_you_mean
 from twofold.core.csv_lines import CsvLine, csv_lines
@@ -19,6 +20,10 @@ ERROR_LIMIT = 50
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
     """How long one replica takes for a batch, or how late it answers at a rate; None: not measured."""
+
+    # Requests of the largest batch, or that come while the longest runs: planning takes memory for all.
+    BATCH_MOST: ClassVar[int] = 100_000
+    FEWER: ClassVar[str] = "count requests that hold more, as `unit` and `units_per_request` say"
 
     place: Place
     batch_size: float | None  # requests; None: the row is of a rate
@@ -75,11 +80,19 @@ class _Column:
     factor: float = 1.0  # to SI
     field: str = ""  # of the row, where it is not the column's name
     unless: str = ""  # another column, in whose rows a required one may be empty
+    most: float = inf
+    instead: str = ""  # what to write where it is more
 
 
 _NOTE = _Column("note", "anything: a date, a commit, who ran it", kind=str)
 SERVICE_COLUMNS = (
-    _Column("batch_size", "requests that one batch answers", True, is_whole=True, unless="rate_per_s"),
+    _Column(
+        *("batch_size", "requests that one batch answers", True),
+        is_whole=True,
+        unless="rate_per_s",
+        most=ServiceRow.BATCH_MOST,
+        instead=ServiceRow.FEWER,
+    ),
     _Column("service_s", "seconds from the batch's start to its end", True, unless="rate_per_s"),
     _Column("ttft_s", "seconds from the batch's start to the first output"),
     _Column("tpot_s", "seconds per further output"),
@@ -233,6 +246,9 @@ def _read(
             said = f"`{text[:40]}` is not a {what}" if text else f"`{column.name}` has no value"
             hint = f"{column.name}: {column.meaning}"
             errors.append(TableError(said, place=line.place(index), hint=hint))
+        elif index is not None and isinstance(value, int | float) and value > column.most:
+            said = f"`{column.name}` is {value:,.0f}: at most {column.most:,.0f} are planned"
+            errors.append(TableError(said, place=line.place(index), hint=column.instead))
     return row, errors
 
 
