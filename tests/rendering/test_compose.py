@@ -131,7 +131,7 @@ def test_a_packaged_parser_of_the_specification_reads_it(path: Path) -> None:
         "compose_spec", reason="by `make validate-rendered` (pip install compose-spec)"
     )
     # Compose fills variables in before it reads the file.
-    filled = re.sub(r"\$\{IMAGE:[-?][^}]*\}", "registry/image", path.read_text("utf-8"))
+    filled = re.sub(r"\$\{IMAGE\w*:[-?][^}]*\}", "registry/image", path.read_text("utf-8"))
     filled = re.sub(r"\$\{HF_HOME:-[^}]*\}", "/hub", filled)
     read = parser.PyCompose.from_yaml(filled)
     read.validate()
