@@ -196,7 +196,7 @@ def _run(line: str) -> Asked:
     return Asked(line, code, out.getvalue(), err.getvalue())
 
 
-NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
+NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop", "federal", "recommender")
 AS_ASKED = PlanOptions(today=date(2026, 11, 21))  # as `ask` plans, so that both take what one made
 
 
