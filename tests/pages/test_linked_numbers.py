@@ -28,7 +28,10 @@ NUMBER = re.compile(r"(?<![\w.-])\d")  # nothing of H100-SXM5-80GB, fp8 and p95 
 HEADLINE = "headline"  # what stands above the second heading, and the titles of cards
 NO_ENTRY = {  # section and column: why numbers there lead nowhere
     ("What nobody wrote", "taken as"): "the spec's default, whose key stands beside it",
-    ("The bill of the first year", "price from"): "the words of a price's source, which are no figures of ours",
+    (
+        "The bill of the first year",
+        "price from",
+    ): "the words of a price's source, which are no figures of ours",
 }
 REACHED = {
     Column.SEEN: Reached(0.08, 120, None, 0.1, 0.0),

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from twofold.policy.gate.events import Hold, ReplicaAdded, RequestArrived, ResponseEnded, Send
+from twofold.policy.gate.events import Hold, KeepAnswer, ReplicaAdded, RequestArrived, ResponseEnded, Send
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
+    AnswerCacheSettings,
     Beliefs,
     ClassSettings,
     DegradationSettings,
@@ -53,6 +54,23 @@ def test_in_need_the_smaller_model_answers_while_it_has_room_and_then_whoever_ha
     busy = next(id_ for id_, each in gate.view.requests.items() if each.attempt.replica.replica_id == "mini")
     [freed] = sent(gate.handle(ResponseEnded(busy, 10), now_s + 0.2))
     assert (freed.replica_id, freed.model) == ("mini", "mini")
+
+
+def test_what_it_answers_is_not_kept_for_repeats_and_nothing_is_learnt_from_it() -> None:
+    gate = Gate(replace(SMALL, answer_cache=AnswerCacheSettings()), Beliefs(1e-3, 1e-2))
+    gate.handle(ReplicaAdded("own", 1), 0.0)
+    gate.handle(ReplicaAdded("mini", 64, model="mini"), 0.0)
+    now_s = pressed(gate)
+    [told] = sent(gate.handle(RequestArrived(10, 10, class_name="chat", answer_key="k"), now_s))
+    assert told.replica_id == "mini"
+    effects = gate.handle(ResponseEnded(told.request_id, 10, answer_bytes=9), now_s + 0.1)
+    assert not any(isinstance(each, KeepAnswer) for each in effects)
+    gate.handle(ResponseEnded(1, 10), now_s + 0.1)  # the own replica's place is free now …
+    gate.view.in_need = False
+    gate._path.ladder.level = 0  # type: ignore[union-attr]  # … and need is over
+    [told] = sent(gate.handle(RequestArrived(10, 10, class_name="chat", answer_key="k"), now_s + 0.2))
+    effects = gate.handle(ResponseEnded(told.request_id, 10, answer_bytes=9), now_s + 0.3)
+    assert told.replica_id == "own" and any(isinstance(each, KeepAnswer) for each in effects)
 
 
 def test_it_is_of_no_pool_and_helps_each() -> None:

@@ -41,8 +41,11 @@ class AnswerCache:
         """The answer of a request that was just given by a replica."""
         settings, arrival = self.settings, request.arrival
         whole_bytes = bytes_count + ENTRY_BYTES
-        as_asked = request.shortened_tokens is None and not request.smaller_model
-        if not as_asked or request.answer_era != self.era or whole_bytes > settings.bytes_max:
+        if (
+            request.shortened_tokens is not None
+            or request.answer_era != self.era
+            or whole_bytes > settings.bytes_max
+        ):
             return []
         dropped = self._without(arrival.tenant, arrival.answer_key)
         while self._kept and self.bytes_count + whole_bytes > settings.bytes_max:

@@ -94,13 +94,14 @@ class Answers:
     def _ended(self, request: Request, event: events.ResponseEnded, now_s: float) -> list[events.Effect]:
         view, path, tokens = self._view, self._path, event.output_tokens
         away = self._is_away(request)
+        is_own = not away and not view.is_smaller(request.attempt.replica)  # the service's own model wrote it
         effects = [] if request.started else self._begun(request, now_s)
         self._health.ended(request)
         effects += self._health.proven(request, now_s)
         view.counts.finished += 1
         if self._steering is not None and not away:
             effects += self._steering.ended(request, event, now_s)
-        if path.pace and not away:
+        if path.pace and is_own:
             wrote_s = now_s - request.started_s if request.started else None
             path.pace.finished(request.kind.name, tokens, wrote_s)
             admission, slo_s = view.settings.admission, request.kind.tpot_slo_s
@@ -109,7 +110,7 @@ class Answers:
                 learn(view, request.attempt.replica, tpot_s, slo_s, admission.attained_fraction)
         if path.suspects is not None and tokens:  # an engine that refuses it, has not run it
             path.suspects.answered(request.arrival.prompt_digest)
-        kept = event.answer_bytes and request.answer_era is not None and not away  # another's model wrote it
+        kept = event.answer_bytes and request.answer_era is not None and is_own
         if path.cache is not None and kept:
             effects += path.cache.keep(request, event.answer_bytes, now_s)
         # What was used is what counts, be it more or less than was charged when it came.

@@ -108,7 +108,6 @@ class Request:
     hit_tokens: int = 0  # of its input, believed to be cached where it was routed to last
     charged_tokens: int = 0  # its input and its output limit when it came
     shortened_tokens: int | None = None  # the output limit that it was given instead of its own
-    smaller_model: str = ""  # that it was given instead of its own
     answer_era: int | None = None  # of the cache when it came; None: its answer is not kept
     queued: bool = False  # it was held, and charged to its tenant's flow
     believed_s: float = 0.0  # from sending to its first token, as beliefs have it

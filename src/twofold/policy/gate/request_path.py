@@ -400,9 +400,8 @@ class RequestPath:
             if self.hedger is not None and replica is not self._view.overflow:
                 self.hedger.sent(request.request_id, now_s)
         view, model = self._view, replica.added.model
-        request.smaller_model = model if model in view.smaller_models else ""
-        if request.smaller_model:
-            view.counts.smaller += 1
+        is_smaller = model in view.smaller_models
+        view.counts.smaller += is_smaller
         if replica is self._view.overflow:
             self._view.counts.overflowed += 1
         elif self.pace is not None:
@@ -417,5 +416,5 @@ class RequestPath:
             replica.replica_id,
             request.sent_count,
             request.shortened_tokens,
-            request.smaller_model,
+            model if is_smaller else "",
         )
