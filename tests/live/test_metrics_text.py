@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.gateway.counters import OTHERS, TENANTS_MAX, Counters
+from twofold.live.gateway.counters import OTHERS, TENANTS_MAX, ZONES_MAX, Counters
 from twofold.live.gateway.telemetry import FINISHED, REFUSED, Outcome, Telemetry
 from twofold.live.metrics_text import Histogram, with_label
 from twofold.policy.gate.events import (
@@ -95,6 +95,26 @@ def test_strangers_names_make_no_series_without_end() -> None:
     unknown.class_name = "made up"
     meters.saw(unknown)
     assert "made up" not in page_of(meters)
+
+
+def test_zones_of_clients_are_counted_where_they_are_said_and_answered() -> None:
+    meters = Counters((CHAT,))
+    meters.saw(answered())
+    assert "client_zone" not in page_of(meters)  # nobody says where he is
+    for number in range(3 * ZONES_MAX):
+        one = answered(ttft_s=0.2)
+        one.zone = f"region-{number}"
+        meters.saw(one)
+    stranger = answered()
+    stranger.zone, stranger.outcome = "never answered", "refused"
+    meters.saw(stranger)
+    page = page_of(meters)
+    counted = [line for line in page.splitlines() if line.startswith("twofold_client_zone_requests_total{")]
+    assert len(counted) == ZONES_MAX + 2 and "never answered" not in page
+    finished = f'twofold_client_zone_requests_total{{zone="{OTHERS}",outcome="finished"}}'
+    assert value_of(page, finished) == 2 * ZONES_MAX
+    assert value_of(page, 'twofold_client_zone_ttft_seconds_bucket{zone="region-7",le="0.2"}') == 1
+    checked(page)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.50001, 2.0, 1e9])))

@@ -116,6 +116,31 @@ def test_counters_need_a_key_where_there_are_keys_and_name_tenants_to_the_contro
     asyncio.run(scenario())
 
 
+def test_r_146_first_tokens_and_failures_are_counted_by_where_clients_are(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario() -> None:
+        async with stub_engines(1) as [engine], gateway(configured(tmp_path, [engine])) as served:
+            path = served.url + "/v1/completions"
+            for zone, seconds in (("eu-west", 0.0), ("ap-south", 0.3)):
+                engine.gap_s = seconds
+                async with served.client.post(path, json=STREAM, headers={"x-twofold-zone": zone}) as answer:
+                    assert answer.status == 200 and await answer.read()
+            await engine.kill()
+            async with served.client.post(path, json=STREAM, headers={"x-twofold-zone": "eu-west"}) as answer:
+                assert answer.status >= 500
+            _, page = await get(served, "/metrics")
+            counted = "twofold_client_zone_requests_total"
+            assert value_of(page, f'{counted}{{zone="eu-west",outcome="finished"}}') == 1
+            assert value_of(page, f'{counted}{{zone="ap-south",outcome="finished"}}') == 1
+            failed = [line for line in page.splitlines() if line.startswith(f'{counted}{{zone="eu-west"')]
+            assert len(failed) == 2  # the one that was answered, and the one that was not
+            bucket = 'twofold_client_zone_ttft_seconds_bucket{zone="%s",le="0.2"}'
+            assert value_of(page, bucket % "eu-west") == 1 and value_of(page, bucket % "ap-south") == 0
+
+    asyncio.run(scenario())
+
+
 @asynccontextmanager
 async def counting_engine(page: bytes) -> AsyncIterator[int]:
     """Something that answers whatever is asked with a page of counters."""

@@ -94,6 +94,7 @@ def test_what_is_asked_for_is_on_the_gateways_page_or_on_that_of_a_run(
     gate.handle(ReplicaAdded("r", 4), 0.0)
     meters = Counters(classes)
     told = Outcome("id", "", classes[0].name, 0.0, 0.0, 7, FINISHED, "", 200, 5, 0.1, 0.2, "r", 1)
+    told.zone = "eu-west"
     meters.saw(told)
     page = meters.page(gate.view, Telemetry(), {"events": 0})
     line = StepLine(1, 0, 1, (2.5).hex(), 0.0, 0.25, *[0.0] * 6, 10**9)

@@ -166,6 +166,20 @@ def _pictures(service: ServicePlan) -> Iterator[Picture]:
             for share in shares
         }
         yield meaning, "s", queries, tuple(sorted(own.values()))
+    of_zone = rate % ("le, zone", "twofold_client_zone_ttft_seconds_bucket")
+    yield (
+        "First token, by where clients are",
+        "s",
+        {"{{zone}} p95": f"histogram_quantile(0.95, {of_zone})"},
+        (),
+    )
+    failed = "twofold_client_zone_requests_total{outcome!='finished'}"
+    yield (
+        "Not answered, by where clients are",
+        "reqps",
+        {"{{zone}} {{outcome}}": rate % ("zone, outcome", failed)},
+        (),
+    )
     for way in ("input", "output"):
         yield (
             f"Tokens of {way}",

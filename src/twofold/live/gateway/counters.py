@@ -16,7 +16,7 @@ from twofold.policy.gate.events import TierPassed
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.settings import ClassSettings
 
-TENANTS_MAX = 100  # with a label of their own
+TENANTS_MAX = ZONES_MAX = 100  # with a label of their own
 OTHERS, DEFAULT_CLASS = "other", "default"
 # Each doubles or so; goals are buckets too, so that who kept one is counted and not interpolated.
 TTFT_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -27,6 +27,7 @@ SERIES = {
     "tpot": ("twofold_tpot_seconds", "Mean time of a token after the first", TPOT_S),
     "e2e": ("twofold_e2e_seconds", "From a request's arrival to the last token of its answer", E2E_S),
 }
+ZONE_TTFT = "twofold_client_zone_ttft_seconds"
 
 
 class Counters:
@@ -43,6 +44,8 @@ class Counters:
         self._tier_histograms: dict[str, metrics_text.Histogram] = {}
         self._tier_wait_s: defaultdict[str, float] = defaultdict(float)
         self.resource: Mapping[str, str] = {}  # who this is; nobody yet
+        self._zones: Counter[tuple[str, str]] = Counter()  # of clients that say theirs, and outcome
+        self._zone_histograms: dict[str, metrics_text.Histogram] = {}
         self._tenants: Counter[str] = Counter()
         self._tenant_tokens: Counter[str] = Counter()
         self._buckets = {kind: buckets_s(kind, known) for kind in SERIES}
@@ -58,6 +61,8 @@ class Counters:
         self.overflow_usd += outcome.usd or 0.0
         tenant = self._tenant(outcome)
         self._tenants[tenant] += 1
+        if outcome.zone:
+            self._saw_zone(outcome)
         if outcome.outcome != FINISHED:
             return
         read, written = outcome.input_tokens or 0, outcome.output_tokens
@@ -72,6 +77,16 @@ class Counters:
             self._histogram("ttft", name).observe(outcome.ttft_s)
         if (tpot_s := outcome.tpot_s) is not None:
             self._histogram("tpot", name).observe(tpot_s)
+
+    def _saw_zone(self, outcome: Outcome) -> None:
+        """Zones are clients' word: one of which nobody was answered is not kept."""
+        known, name = self._zone_histograms, outcome.zone
+        if name not in known and (outcome.outcome != FINISHED or len(known) >= ZONES_MAX):
+            name = OTHERS
+        histogram = known.setdefault(name, metrics_text.Histogram(self._buckets["ttft"]))
+        self._zones[name, outcome.outcome] += 1
+        if outcome.outcome == FINISHED and outcome.ttft_s is not None:
+            histogram.observe(outcome.ttft_s)
 
     def passed(self, told: TierPassed) -> None:
         """A request is through a CPU tier."""
@@ -206,6 +221,24 @@ class Counters:
                 for sample in histogram.samples({"class": name})
             )
             yield metrics_text.Family(series, "histogram", meaning, tuple(samples))
+        if self._zones:
+            yield from self._of_zones()
+
+    def _of_zones(self) -> Iterator[metrics_text.Family]:
+        yield _counter(
+            "twofold_client_zone_requests_total",
+            "Requests that ended, by where their clients are",
+            (
+                ({"zone": zone, "outcome": outcome}, count)
+                for (zone, outcome), count in sorted(self._zones.items())
+            ),
+        )
+        samples = (
+            sample
+            for zone, histogram in sorted(self._zone_histograms.items())
+            for sample in histogram.samples({"zone": zone})
+        )
+        yield metrics_text.Family(ZONE_TTFT, "histogram", SERIES["ttft"][1], tuple(samples))
 
 
 def _by_tenant(counts: Counter[str]) -> Iterator[tuple[dict[str, str], float]]:

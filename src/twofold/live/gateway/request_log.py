@@ -120,6 +120,7 @@ def facts_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> di
         "cache": "hit" if outcome.given_again else "",
         "usd": None if outcome.usd is None else round(outcome.usd, 9),
         "endpoint": "" if outcome.usd is None or replica is None else replica.base,
+        **({"zone": outcome.zone} if outcome.zone else {}),
         **({} if outcome.tiers_s is None else {"tiers_s": _rounded(outcome.tiers_s)}),
     }
 

@@ -49,6 +49,7 @@ class Outcome:
     asked: GenerationRequest | None = None  # of one whose text is kept …
     answer: WholeAnswer | None = None  # … and of one that was answered whole
     tiers_s: dict[str, float] | None = None  # that it took in each CPU tier; None: it passed none
+    zone: str = ""  # where its client is, as that says
 
     @property
     def tpot_s(self) -> float | None:
@@ -79,7 +80,7 @@ class Telemetry:
         self._next = Outcome(
             request_id, arrived.tenant, arrived.class_name, time.time(), now_s, arrived.input_tokens
         )
-        self._next.path = path
+        self._next.path, self._next.zone = path, arrived.zone
 
     def decided(self, effect: events.Decision | events.GiveUp, now_s: float) -> None:
         """What becomes of a request, or of an attempt of it."""
