@@ -1,12 +1,14 @@
 """Runs by Megatron-LM and Megatron-Bridge: a layout in their arguments.
 
-Sources  arguments.py of Megatron-LM core_v0.15.0; run_recipe.py of Megatron-Bridge.
+Sources  arguments.py and checkpointing.py of Megatron-LM core_v0.15.0; run_recipe.py and config.py of
+         Megatron-Bridge v0.6.0, the first with these arguments.
 """
 
 from twofold.catalog.types import Model
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.files import RenderedFile, plain
 from twofold.rendering.records import TrainedRun
+from twofold.rendering.saving import is_behind, stopped
 from twofold.rendering.torchrun import CHECKPOINTS, DATA, TOKENIZER, launch, lost_sizes
 from twofold.training.compute import FEW_EXPERTS
 
@@ -15,6 +17,12 @@ USUAL = "assumed: as decoders have it today"  # what no catalogue row says
 MODES = {"finetune": "sft"}  # of Megatron-Bridge, where it calls a kind of run otherwise
 ONE_QUEUE = "kernels keep their order with that of collectives"
 FP8 = ("fp8", "fp8_block")
+FORMATS = {
+    True: ("fsdp_dtensor", "the one that sharded weights have"),
+    False: ("torch_dist", "as ranks write it"),
+}
+PERSISTENT = (("checkpoint.use_persistent_ckpt_worker", "true", "what writes while it trains"),)
+SHARDED_STOPS = "Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save"
 
 
 def megatron_lm(
@@ -34,6 +42,7 @@ def megatron_lm(
         Option("--tokenizer-type", "HuggingFaceTokenizer", "a folder or a repository of the hub"),
         Option("--tokenizer-model", weights if run.run.kind != "pretrain" else TOKENIZER, ""),
         Option("--data-path", DATA, ""),
+        *_saved(run),
         Option("--save", CHECKPOINTS, ""),
         Option("--load", CHECKPOINTS, "goes on from the newest one after an interruption"),
         *([] if run.run.kind == "pretrain" else [Option("--pretrained-checkpoint", weights, "converted")]),
@@ -52,7 +61,7 @@ def megatron_bridge(
 ) -> tuple[Command, tuple[RenderedFile, ...]]:
     """`run_recipe.py` of Megatron-Bridge: a recipe of the model's shape, overridden by the plan."""
     del plan_digest
-    layout, at = run.layout, f"{run.at}.layout"
+    layout, at, pause = run.layout, f"{run.at}.layout", f"{run.at}.run.checkpoints.pause_s"
     values = [
         ("train.train_iters", run.steps_count, f"{run.at}.run.steps"),
         ("train.global_batch_size", run.global_batch, f"{run.at}.batch_samples"),
@@ -65,6 +74,8 @@ def megatron_bridge(
         ("model.sequence_parallel", str(layout.sequence_parallel).lower(), f"{at}.sequence_parallel"),
         ("ddp.use_distributed_optimizer", str(layout.zero_stage > 0).lower(), f"{at}.zero_stage"),
         ("checkpoint.save_interval", run.checkpoint_steps, f"{run.at}.run.checkpoints.interval_s"),
+        ("checkpoint.ckpt_format", *FORMATS[layout.zero_stage in SHARDED]),
+        *([("checkpoint.async_save", "true", pause), *PERSISTENT] if is_behind(run) else []),
         *_bridge_choices(run, model),
     ]
     recipe = '"${RECIPE:?set it to a recipe of Megatron-Bridge with the shape of ' + f'{plain(model.name)}}}"'
@@ -135,7 +146,18 @@ def _sharding(run: TrainedRun) -> list[Option]:
         options += [
             Option("--use-megatron-fsdp", "", because),
             Option("--data-parallel-sharding-strategy", SHARDED[stage], because),
-            Option("--ckpt-format", "fsdp_dtensor", "the one that sharded weights have"),
+        ]
+    return options
+
+
+def _saved(run: TrainedRun) -> list[Option]:
+    """How checkpoints are written. Later versions write while they train only by workers that stay."""
+    options = [Option("--ckpt-format", *FORMATS[run.layout.zero_stage in SHARDED])]
+    if is_behind(run) and run.layout.zero_stage not in SHARDED:
+        because = f"{run.at}.run.checkpoints.pause_s"
+        options += [
+            Option("--async-save", "", because),
+            Option("--use-persistent-ckpt-worker", "", "without it later versions stop for the write"),
         ]
     return options
 
@@ -253,7 +275,8 @@ def _experts(model: Model) -> list[Option]:
 
 def _lost(run: TrainedRun, model: Model) -> list[str]:
     """What `pretrain_gpt.py` has no argument for."""
-    layout, found = run.layout, []
+    layout = run.layout
+    found = stopped(run, SHARDED_STOPS) if layout.zero_stage in SHARDED else []
     if run.run.kind == "lora":
         found.append("adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`")
     if run.run.framework == "dualpipe":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # pretrain: 64 × 8 H100-SXM5-80GB, TP 2 · CP 2 · DP 128 · micro-batch 1 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.pretrain.run.checkpoints.write_s at each, 667 × 60 s = 11 h, where the plan counts 23 min by training.pretrain.run.checkpoints.pause_s
 set -euo pipefail
 options=(
   --nnodes 64                                           # training.pretrain.machine.node_count
@@ -15,7 +16,6 @@ options=(
   --use-distributed-optimizer                           # training.pretrain.layout.zero_stage
   --use-megatron-fsdp                                   # training.pretrain.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.pretrain.layout.zero_stage
-  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --micro-batch-size 1                                  # training.pretrain.layout.micro_batch
   --global-batch-size 512                               # training.pretrain.batch_samples
   --seq-length 8192                                     # training.pretrain.batch_tokens
@@ -38,6 +38,7 @@ options=(
   --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --save "${CHECKPOINTS:-checkpoints}"
   --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
   --lr "${LR:-3e-4}"                                    # not in the plan

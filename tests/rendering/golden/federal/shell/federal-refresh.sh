@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # refresh: 4 × 8 H200-SXM5-141GB, TP 4 · DP 8 · micro-batch 2 · light recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.refresh.run.checkpoints.write_s at each, 18 × 60 s = 18 min, where the plan counts 53 s by training.refresh.run.checkpoints.pause_s
 set -euo pipefail
 WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"
 options=(
@@ -15,7 +16,6 @@ options=(
   --use-distributed-optimizer                           # training.refresh.layout.zero_stage
   --use-megatron-fsdp                                   # training.refresh.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.refresh.layout.zero_stage
-  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --recompute-granularity selective                     # training.refresh.layout.recompute
   --recompute-modules                                   # training.refresh.layout.recompute
   layernorm                                             # training.refresh.layout.recompute
@@ -41,6 +41,7 @@ options=(
   --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "$WEIGHTS_LLAMA_3_3_70B"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --save "${CHECKPOINTS:-checkpoints}"
   --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
   --pretrained-checkpoint "$WEIGHTS_LLAMA_3_3_70B"      # converted

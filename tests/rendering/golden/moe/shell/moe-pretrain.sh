@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # pretrain: 256 × 8 H800-SXM5-80GB, TP 2 · EP 256 · DP 1024 · micro-batch 1 · light recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.pretrain.run.checkpoints.write_s at each, 418 × 60 s = 7.0 h, where the plan counts 15 min by training.pretrain.run.checkpoints.pause_s
 # lost: DualPipe: expert traffic under products of another micro-batch, the other way round
 set -euo pipefail
 options=(
@@ -17,7 +18,6 @@ options=(
   --use-distributed-optimizer                           # training.pretrain.layout.zero_stage
   --use-megatron-fsdp                                   # training.pretrain.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.pretrain.layout.zero_stage
-  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --recompute-granularity selective                     # training.pretrain.layout.recompute
   --recompute-modules                                   # training.pretrain.layout.recompute
   layernorm                                             # training.pretrain.layout.recompute
@@ -58,6 +58,7 @@ options=(
   --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --save "${CHECKPOINTS:-checkpoints}"
   --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
   --lr "${LR:-3e-4}"                                    # not in the plan

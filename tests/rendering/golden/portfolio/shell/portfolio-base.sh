@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # base: 8 × 8 H200-SXM5-141GB, CP 2 · DP 32 · micro-batch 1 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.base.run.checkpoints.write_s at each, 533 × 60 s = 8.9 h, where the plan counts 19 min by training.base.run.checkpoints.pause_s
 set -euo pipefail
 options=(
   --nnodes 8                                            # training.base.machine.node_count
@@ -13,7 +14,6 @@ options=(
   --use-distributed-optimizer                           # training.base.layout.zero_stage
   --use-megatron-fsdp                                   # training.base.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.base.layout.zero_stage
-  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --micro-batch-size 1                                  # training.base.layout.micro_batch
   --global-batch-size 512                               # training.base.batch_samples
   --seq-length 8192                                     # training.base.batch_tokens
@@ -36,6 +36,7 @@ options=(
   --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --save "${CHECKPOINTS:-checkpoints}"
   --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
   --lr "${LR:-3e-4}"                                    # not in the plan

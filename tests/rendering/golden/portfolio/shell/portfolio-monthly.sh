@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # monthly: 1 × 8 H200-SXM5-141GB, DP 8 · micro-batch 8 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.monthly.run.checkpoints.write_s at each, 1 × 60 s = 60 s, where the plan counts 1.7 s by training.monthly.run.checkpoints.pause_s
 # lost: adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`
 set -euo pipefail
 WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"
@@ -14,7 +15,6 @@ options=(
   --use-distributed-optimizer                           # training.monthly.layout.zero_stage
   --use-megatron-fsdp                                   # training.monthly.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.monthly.layout.zero_stage
-  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --micro-batch-size 8                                  # training.monthly.layout.micro_batch
   --global-batch-size 128                               # training.monthly.batch_samples
   --seq-length 2048                                     # training.monthly.batch_tokens
@@ -37,6 +37,7 @@ options=(
   --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "$WEIGHTS_LLAMA_3_1_8B"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --save "${CHECKPOINTS:-checkpoints}"
   --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
   --pretrained-checkpoint "$WEIGHTS_LLAMA_3_1_8B"       # converted
