@@ -74,6 +74,30 @@ def test_megatron_gets_every_size_that_is_more_than_one(examples: dict[str, Plan
     assert "--expert-model-parallel-size" not in words
 
 
+@pytest.mark.parametrize(
+    ("changed", "hidden"),
+    [
+        ({"layout": {"zero_stage": 1}}, {"grad_reduce", "param_gather"}),
+        ({"layout": {"zero_stage": 3}}, {"grad_reduce", "param_gather"}),
+        ({"layout": {"zero_stage": 0}}, {"grad_reduce"}),
+        ({"layout": {"dp": 1, "cp": 1, "pp": 64, "tp": 8, "zero_stage": 0}}, set()),
+        ({"framework": "megatron-lm-2023", "layout": {"zero_stage": 1}}, set()),
+    ],
+)
+def test_megatron_hides_the_traffic_that_the_plan_hides(
+    changed: dict[str, Any], hidden: set[str], examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    words = words_of(script(with_run(examples["assistant"], **changed)), tmp_path)
+    said = {f"--overlap-{each.replace('_', '-')}" for each in hidden}
+    assert {each for each in words if each.startswith("--overlap")} == said
+    bridge = {"framework": "megatron-bridge", **changed}
+    if bridge["framework"] == "megatron-bridge":
+        words = words_of(script(with_run(examples["assistant"], **bridge)), tmp_path)
+        assert {each for each in words if "overlap" in each} == {
+            f"ddp.overlap_{each}=true" for each in hidden
+        }
+
+
 def test_megatron_gets_the_experts_latent_attention_and_8_bits_of_a_mixture(
     examples: dict[str, Plan], tmp_path: Path
 ) -> None:

@@ -17,11 +17,13 @@ USUAL = "assumed: as decoders have it today"  # what no catalogue row says
 MODES = {"finetune": "sft"}  # of Megatron-Bridge, where it calls a kind of run otherwise
 ONE_QUEUE = "kernels keep their order with that of collectives"
 FP8 = ("fp8", "fp8_block")
+LATE = ("megatron-lm-2023",)  # whose gradients the plan reduces after the last micro-batch
 FORMATS = {
     True: ("fsdp_dtensor", "the one that sharded weights have"),
     False: ("torch_dist", "as ranks write it"),
 }
 PERSISTENT = (("checkpoint.use_persistent_ckpt_worker", "true", "what writes while it trains"),)
+OVERLAPS = ("overlap_grad_reduce", "overlap_param_gather")  # of Megatron-Bridge
 SHARDED_STOPS = "Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save"
 
 
@@ -35,6 +37,7 @@ def megatron_lm(
         Option("", '"${MEGATRON_LM:-.}/pretrain_gpt.py"', "of a checkout of Megatron-LM"),
         *_sizes(run, model),
         *_sharding(run),
+        *_overlapped(run),
         *_recomputed(run, model),
         *_steps(run),
         *_precision(run),
@@ -74,6 +77,11 @@ def megatron_bridge(
         ("model.sequence_parallel", str(layout.sequence_parallel).lower(), f"{at}.sequence_parallel"),
         ("ddp.use_distributed_optimizer", str(layout.zero_stage > 0).lower(), f"{at}.zero_stage"),
         ("checkpoint.save_interval", run.checkpoint_steps, f"{run.at}.run.checkpoints.interval_s"),
+        *(
+            (f"ddp.{name}", "true", f"{at}.dp: the plan hides this traffic behind compute")
+            for name, is_hidden in zip(OVERLAPS, _overlaps(run), strict=True)
+            if is_hidden
+        ),
         ("checkpoint.ckpt_format", *FORMATS[layout.zero_stage in SHARDED]),
         *([("checkpoint.async_save", "true", pause), *PERSISTENT] if is_behind(run) else []),
         *_bridge_choices(run, model),
@@ -148,6 +156,23 @@ def _sharding(run: TrainedRun) -> list[Option]:
             Option("--data-parallel-sharding-strategy", SHARDED[stage], because),
         ]
     return options
+
+
+def _overlapped(run: TrainedRun) -> list[Option]:
+    """Traffic of data parallel ranks beside compute."""
+    gradients, weights = _overlaps(run)
+    because = f"{run.at}.layout.dp: the plan hides this traffic behind compute"
+    return [
+        *([Option("--overlap-grad-reduce", "", because)] if gradients else []),
+        *([Option("--overlap-param-gather", "", because)] if weights else []),
+    ]
+
+
+def _overlaps(run: TrainedRun) -> tuple[bool, bool]:
+    """Whether the plan hides reducing gradients, and gathering the weights of what is sharded."""
+    layout = run.layout
+    gradients = layout.dp * layout.cp > 1 and run.run.framework not in LATE
+    return gradients, gradients and layout.zero_stage > 0
 
 
 def _saved(run: TrainedRun) -> list[Option]:

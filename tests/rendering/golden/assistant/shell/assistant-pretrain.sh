@@ -16,6 +16,8 @@ options=(
   --use-distributed-optimizer                           # training.pretrain.layout.zero_stage
   --use-megatron-fsdp                                   # training.pretrain.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.pretrain.layout.zero_stage
+  --overlap-grad-reduce                                 # training.pretrain.layout.dp: the plan hides this traffic behind compute
+  --overlap-param-gather                                # training.pretrain.layout.dp: the plan hides this traffic behind compute
   --micro-batch-size 1                                  # training.pretrain.layout.micro_batch
   --global-batch-size 512                               # training.pretrain.batch_samples
   --seq-length 8192                                     # training.pretrain.batch_tokens

@@ -16,6 +16,8 @@ options=(
   --use-distributed-optimizer                           # training.refresh.layout.zero_stage
   --use-megatron-fsdp                                   # training.refresh.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.refresh.layout.zero_stage
+  --overlap-grad-reduce                                 # training.refresh.layout.dp: the plan hides this traffic behind compute
+  --overlap-param-gather                                # training.refresh.layout.dp: the plan hides this traffic behind compute
   --recompute-granularity selective                     # training.refresh.layout.recompute
   --recompute-modules                                   # training.refresh.layout.recompute
   layernorm                                             # training.refresh.layout.recompute

@@ -18,6 +18,8 @@ options=(
   --use-distributed-optimizer                           # training.pretrain.layout.zero_stage
   --use-megatron-fsdp                                   # training.pretrain.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.pretrain.layout.zero_stage
+  --overlap-grad-reduce                                 # training.pretrain.layout.dp: the plan hides this traffic behind compute
+  --overlap-param-gather                                # training.pretrain.layout.dp: the plan hides this traffic behind compute
   --recompute-granularity selective                     # training.pretrain.layout.recompute
   --recompute-modules                                   # training.pretrain.layout.recompute
   layernorm                                             # training.pretrain.layout.recompute

@@ -14,6 +14,8 @@ options=(
   --use-distributed-optimizer                           # training.base.layout.zero_stage
   --use-megatron-fsdp                                   # training.base.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.base.layout.zero_stage
+  --overlap-grad-reduce                                 # training.base.layout.dp: the plan hides this traffic behind compute
+  --overlap-param-gather                                # training.base.layout.dp: the plan hides this traffic behind compute
   --micro-batch-size 1                                  # training.base.layout.micro_batch
   --global-batch-size 512                               # training.base.batch_samples
   --seq-length 8192                                     # training.base.batch_tokens

@@ -15,6 +15,8 @@ options=(
   --use-distributed-optimizer                           # training.monthly.layout.zero_stage
   --use-megatron-fsdp                                   # training.monthly.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.monthly.layout.zero_stage
+  --overlap-grad-reduce                                 # training.monthly.layout.dp: the plan hides this traffic behind compute
+  --overlap-param-gather                                # training.monthly.layout.dp: the plan hides this traffic behind compute
   --micro-batch-size 8                                  # training.monthly.layout.micro_batch
   --global-batch-size 128                               # training.monthly.batch_samples
   --seq-length 2048                                     # training.monthly.batch_tokens
