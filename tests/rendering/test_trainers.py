@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,51 @@ def test_megatron_hides_the_traffic_that_the_plan_hides(
         assert {each for each in words if "overlap" in each} == {
             f"ddp.overlap_{each}=true" for each in hidden
         }
+
+
+def test_megatron_drops_nothing_of_a_model_that_was_trained_so(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    for name in ("assistant", "moe"):
+        words = words_of(script(examples[name]), tmp_path)
+        assert {after(words, each) for each in ("--attention-dropout", "--hidden-dropout")} == {"0"}
+    told = script(with_run(examples["assistant"], model="gpt3-175b"))
+    assert "--attention-dropout 0" not in told
+    assert "lost: dropout of gpt3-175b" in told
+
+
+def test_megatron_asks_for_what_no_catalogue_row_has(examples: dict[str, Plan], tmp_path: Path) -> None:
+    text = script(examples["assistant"])
+    assert "${ROTARY_BASE:?set it to rope_theta of the config of llama-3.1-70b" in text
+    assert after(words_of(text, tmp_path), "--rotary-base") == "500000"
+    (lost,) = [line for line in text.splitlines() if "lost: the schedule of the learning rate" in line]
+    assert all(each in lost for each in ("--lr-warmup-iters", "--lr-decay-style", "--min-lr"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize("steps", [3.0, 500.0, 1999.0, 166894.0])
+def test_megatron_evaluates_within_what_the_plan_counts(
+    share: float, steps: float, examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    run = examples["assistant"].training[0].run
+    parts = tuple(
+        replace(each, value=replace(each.value, value=share, low=share, high=share))
+        if each.name == "validation"
+        else each
+        for each in run.headroom
+    )
+    plan = with_run(examples["assistant"], run=replace(run, headroom=parts, steps=steps))
+    words = words_of(script(plan), tmp_path)
+    every, batches = int(after(words, "--eval-interval")), int(after(words, "--eval-iters"))
+    # Each batch takes half a step at most; one evaluation each interval, and two when the run is over.
+    assert (steps // every + 2) * batches * 0.5 <= share * steps
+    assert (batches > 0) == (share * steps >= (steps // every + 2) * 0.5)
+    if batches:
+        assert (steps // every + 2) * (batches + 1) * 0.5 > share * steps  # and no less than that
+    bridge = words_of(
+        script(replace(plan, training=(replace(plan.training[0], framework="nemo"),))), tmp_path
+    )
+    assert {f"validation.eval_interval={every}", f"validation.eval_iters={batches}"} <= set(bridge)
 
 
 def test_megatron_gets_the_experts_latent_attention_and_8_bits_of_a_mixture(

@@ -4,6 +4,8 @@ Sources  arguments.py and checkpointing.py of Megatron-LM core_v0.15.0; run_reci
          Megatron-Bridge v0.6.0, the first with these arguments.
 """
 
+from math import floor
+
 from twofold.catalog.types import Model
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.files import RenderedFile, plain
@@ -17,7 +19,15 @@ USUAL = "assumed: as decoders have it today"  # what no catalogue row says
 MODES = {"finetune": "sft"}  # of Megatron-Bridge, where it calls a kind of run otherwise
 ONE_QUEUE = "kernels keep their order with that of collectives"
 FP8 = ("fp8", "fp8_block")
+EVALUATED_STEPS = 1000  # between two evaluations, as Megatron has it
+READ_RATIO = 0.5  # most that a batch takes of a step where it is only read: forward, with what it waits for
 LATE = ("megatron-lm-2023",)  # whose gradients the plan reduces after the last micro-batch
+DROPOUTS = ("--attention-dropout", "--hidden-dropout")
+BASE = '"${{ROTARY_BASE:?set it to rope_theta of the config of {}, a whole number that no plan has}}"'
+SCHEDULE = (
+    "the schedule of the learning rate, which no plan has: LR is its peak; give --lr-warmup-iters, "
+    "--lr-decay-style and --min-lr, or it falls to 0 in a line from the first step"
+)
 FORMATS = {
     True: ("fsdp_dtensor", "the one that sharded weights have"),
     False: ("torch_dist", "as ranks write it"),
@@ -40,6 +50,7 @@ def megatron_lm(
         *_overlapped(run),
         *_recomputed(run, model),
         *_steps(run),
+        *_evaluated(run),
         *_precision(run),
         *_shape(model),
         Option("--tokenizer-type", "HuggingFaceTokenizer", "a folder or a repository of the hub"),
@@ -83,6 +94,7 @@ def megatron_bridge(
             if is_hidden
         ),
         ("checkpoint.ckpt_format", *FORMATS[layout.zero_stage in SHARDED]),
+        *((f"validation.{name}", count, because) for name, count, because in evaluations(run)),
         *([("checkpoint.async_save", "true", pause), *PERSISTENT] if is_behind(run) else []),
         *_bridge_choices(run, model),
     ]
@@ -226,6 +238,26 @@ def _steps(run: TrainedRun) -> list[Option]:
     ]
 
 
+def _evaluated(run: TrainedRun) -> list[Option]:
+    """Megatron's own count, 100 each 1000 steps, may take more than the plan has."""
+    said = evaluations(run)
+    return [Option(f"--{name.replace('_', '-')}", str(count), because) for name, count, because in said]
+
+
+def evaluations(run: TrainedRun) -> tuple[tuple[str, int, str], tuple[str, int, str]]:
+    """Steps between evaluations, and batches of each.
+
+    Formula  share · steps / (½ · (steps / interval + 2))
+    Why      a batch that is only read takes at most half a step, and two evaluations more end a run
+    """
+    steps, at = run.steps_count, f"{run.at}.run.headroom.validation"
+    share = next((each.value.value for each in run.run.run.headroom if each.name == "validation"), 0.0)
+    interval = min(EVALUATED_STEPS, steps)
+    count = floor(share * steps / (READ_RATIO * (steps // interval + 2)))
+    because = f"no more than {at}" if count else "the plan counts none, or too little for one batch each"
+    return ("eval_interval", interval, "not in the plan"), ("eval_iters", count, because)
+
+
 def _precision(run: TrainedRun) -> list[Option]:
     because = f"{run.at}.precision"
     if run.run.precision in FP8:
@@ -255,7 +287,9 @@ def _shape(model: Model) -> list[Option]:
     options += [
         Option("--normalization", "RMSNorm", USUAL),
         Option("--position-embedding-type", "rope", USUAL),
+        Option("--rotary-base", BASE.format(plain(model.name)), ""),
     ]
+    options += [Option(flag, "0", USUAL) for flag in DROPOUTS if model.ffn_matrices == 3]
     options += [Option("--swiglu", "", f"{of}: three matrices")] if model.ffn_matrices == 3 else []
     options.append(Option("--disable-bias-linear", "", USUAL))
     options += [] if model.tied_embeddings else [Option("--untie-embeddings-and-output-weights", "", of)]
@@ -301,7 +335,11 @@ def _experts(model: Model) -> list[Option]:
 def _lost(run: TrainedRun, model: Model) -> list[str]:
     """What `pretrain_gpt.py` has no argument for."""
     layout = run.layout
-    found = stopped(run, SHARDED_STOPS) if layout.zero_stage in SHARDED else []
+    found = [SCHEDULE, *(stopped(run, SHARDED_STOPS) if layout.zero_stage in SHARDED else [])]
+    if model.ffn_matrices != 3:
+        found.append(
+            f"dropout of {model.name}, which no row says: Megatron-LM's is 0.1, {' and '.join(DROPOUTS)}"
+        )
     if run.run.kind == "lora":
         found.append("adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`")
     if run.run.framework == "dualpipe":

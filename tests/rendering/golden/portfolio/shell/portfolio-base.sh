@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # base: 8 × 8 H200-SXM5-141GB, CP 2 · DP 32 · micro-batch 1 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: the schedule of the learning rate, which no plan has: LR is its peak; give --lr-warmup-iters, --lr-decay-style and --min-lr, or it falls to 0 in a line from the first step
 # lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.base.run.checkpoints.write_s at each, 533 × 60 s = 8.9 h, where the plan counts 19 min by training.base.run.checkpoints.pause_s
 set -euo pipefail
 options=(
@@ -22,6 +23,8 @@ options=(
   --max-position-embeddings 8192                        # training.base.batch_tokens
   --train-iters 71526                                   # training.base.run.steps
   --save-interval 134                                   # training.base.run.checkpoints.interval_s
+  --eval-interval 1000                                  # not in the plan
+  --eval-iters 39                                       # no more than training.base.run.headroom.validation
   --bf16                                                # training.base.precision
   --num-layers 64                                       # of qwen3-32b
   --hidden-size 5120                                    # of qwen3-32b
@@ -32,6 +35,9 @@ options=(
   --num-query-groups 8                                  # of qwen3-32b
   --normalization RMSNorm                               # assumed: as decoders have it today
   --position-embedding-type rope                        # assumed: as decoders have it today
+  --rotary-base "${ROTARY_BASE:?set it to rope_theta of the config of qwen3-32b, a whole number that no plan has}"
+  --attention-dropout 0                                 # assumed: as decoders have it today
+  --hidden-dropout 0                                    # assumed: as decoders have it today
   --swiglu                                              # of qwen3-32b: three matrices
   --disable-bias-linear                                 # assumed: as decoders have it today
   --untie-embeddings-and-output-weights                 # of qwen3-32b

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # monthly: 1 × 8 H200-SXM5-141GB, DP 8 · micro-batch 8 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: the schedule of the learning rate, which no plan has: LR is its peak; give --lr-warmup-iters, --lr-decay-style and --min-lr, or it falls to 0 in a line from the first step
 # lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.monthly.run.checkpoints.write_s at each, 1 × 60 s = 60 s, where the plan counts 1.7 s by training.monthly.run.checkpoints.pause_s
 # lost: adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`
 set -euo pipefail
@@ -23,6 +24,8 @@ options=(
   --max-position-embeddings 2048                        # training.monthly.batch_tokens
   --train-iters 3907                                    # training.monthly.run.steps
   --save-interval 3907                                  # training.monthly.run.checkpoints.interval_s
+  --eval-interval 1000                                  # not in the plan
+  --eval-iters 31                                       # no more than training.monthly.run.headroom.validation
   --bf16                                                # training.monthly.precision
   --num-layers 32                                       # of llama-3.1-8b
   --hidden-size 4096                                    # of llama-3.1-8b
@@ -33,6 +36,9 @@ options=(
   --num-query-groups 8                                  # of llama-3.1-8b
   --normalization RMSNorm                               # assumed: as decoders have it today
   --position-embedding-type rope                        # assumed: as decoders have it today
+  --rotary-base "${ROTARY_BASE:?set it to rope_theta of the config of llama-3.1-8b, a whole number that no plan has}"
+  --attention-dropout 0                                 # assumed: as decoders have it today
+  --hidden-dropout 0                                    # assumed: as decoders have it today
   --swiglu                                              # of llama-3.1-8b: three matrices
   --disable-bias-linear                                 # assumed: as decoders have it today
   --untie-embeddings-and-output-weights                 # of llama-3.1-8b
