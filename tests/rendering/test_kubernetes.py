@@ -19,9 +19,11 @@ from twofold.catalog.catalog import load_catalog
 from twofold.catalog.types import Accelerator
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import ValueRefusedError
+from twofold.perf.formats import bytes_per_weight
 from twofold.rendering.burn_rates import BURNS, WINDOWS, budget_fraction, within
 from twofold.rendering.devices import plugin_name
 from twofold.rendering.kubernetes_pods import container_word
+from twofold.rendering.starting import HUB_BYTES_PER_S
 
 BASES = ("assistant", "finetune")
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -138,7 +140,9 @@ def test_pods_start_drain_and_stay_as_the_plan_says(base: Plan, data: st.DataObj
         pod = template(spec)
         probe = pod["containers"][0]["startupProbe"]
         cold_s = service.cold_start_s.high if service.cold_start_s else 0.0
-        assert probe["periodSeconds"] * probe["failureThreshold"] >= cold_s
+        model = load_catalog().model(pool.model)
+        download_s = model.parameters * bytes_per_weight(model.native_format) / HUB_BYTES_PER_S
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 3 * cold_s + download_s
         answers = [each.percentiles["e2e_p99"].value for each in service.classes if each.name in pool.classes]
         assert pod["terminationGracePeriodSeconds"] >= max(answers)
         assert budgets[id(pool)]["minAvailable"] == pool.replica_count - pool.spare_count
