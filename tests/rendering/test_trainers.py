@@ -12,6 +12,9 @@ from ruamel.yaml import YAML
 from tests.rendered import after, texts, with_run, words_of
 from twofold.app.loop_settings import train_settings
 from twofold.app.loop_stages import laid_out
+from twofold.app.sources import names_of
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.names import unknown_name
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.reader import read_spec
 from twofold.core.errors import ValueRefusedError
@@ -53,6 +56,24 @@ def test_software_that_nobody_knows_is_refused_with_those_that_are(examples: dic
         texts(with_run(examples["assistant"], framework="paxml"), "shell")
     assert "`paxml`" in caught.value.message
     assert "torchtitan" in caught.value.hint
+
+
+def test_every_software_that_a_refusal_lists_passes_a_check() -> None:
+    known = names_of(load_catalog())
+    assert [name for name in TRAINERS if unknown_name(name, ("frameworks",), known)] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "starts"),
+    [
+        ("fsdp", "torchtitan"),
+        ("FSDP", "torchtitan"),
+        ("pytorch-fsdp", "accelerate"),
+        ("NEMO", "run_recipe.py"),
+    ],
+)
+def test_software_is_known_however_it_is_spelt(said: str, starts: str, examples: dict[str, Plan]) -> None:
+    assert starts in script(with_run(examples["finetune"], framework=said)).partition("options=(")[2]
 
 
 def test_megatron_gets_every_size_that_is_more_than_one(examples: dict[str, Plan], tmp_path: Path) -> None:

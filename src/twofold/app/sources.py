@@ -132,6 +132,8 @@ def names_of(catalog: Catalog) -> Names:
     aliases: dict[str, set[str]] = {}
     for row in catalog.table("aliases").rows:
         aliases.setdefault(str(row["kind"]), set()).add(str(row["alias"]))
+    # Software has no table of its own: what aliases stand for is a name too.
+    software = {str(row["name"]) for row in catalog.table("aliases").rows if row["kind"] == "framework"}
     named = {
         "model": {model.name for model in catalog.rows(Model)},
         "accelerator": {accelerator.name for accelerator in catalog.rows(Accelerator)},
@@ -142,7 +144,7 @@ def names_of(catalog: Catalog) -> Names:
     return Names(
         **full,
         providers=frozenset(price.provider for price in catalog.prices()),
-        frameworks=frozenset(aliases.get("framework", ())),
+        frameworks=frozenset(aliases.get("framework", set()) | software),
         mandates=frozenset(catalog.named(MandateRow)),
         profiles=_profiles(catalog),
         per_server=_per_server(catalog),
