@@ -14,7 +14,7 @@ from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.places import region_names
 from twofold.catalog.types import Accelerator, MandateRow, Model, Node, Partition
 from twofold.contracts.names import Names, fold
-from twofold.contracts.spec.reader import STARTER, parse_spec, read_spec
+from twofold.contracts.spec.reader import parse_spec, read_spec, written_by
 from twofold.contracts.spec.spec import Spec
 from twofold.core.errors import FileError, unread
 
@@ -57,7 +57,7 @@ def load(source: SpecSource) -> Loaded:
     try:
         path.stat()  # before what lies beside it is looked for
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        raise unread(path, error, STARTER) from error
+        raise unread(path, error, written_by(path)) from error
     refuse_for_a_spec(path)
     folder = path.parent / CATALOG_FOLDER
     device = device_folder(path.parent)
