@@ -1,6 +1,6 @@
 """Runs by Megatron-LM and Megatron-Bridge: a layout in their arguments.
 
-Sources  arguments.py and checkpointing.py of Megatron-LM core_v0.15.0; run_recipe.py and config.py of
+Sources  arguments.py of Megatron-LM core_v0.15.0, and what it says of checkpoints; run_recipe.py of
          Megatron-Bridge v0.6.0, the first with these arguments.
 """
 
