@@ -15,6 +15,7 @@ SET = {
     **dict.fromkeys(
         ("DATA", "DATASET", "TOKENIZER", "TRAIN_SCRIPT", "CONFIG", "RECIPE", "CHECKPOINTS"), "given"
     ),
+    "ROTARY_BASE": "500000",
     "NODE_RANK": "3",
     "MASTER_ADDR": "node-0",
 }

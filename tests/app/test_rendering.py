@@ -219,6 +219,13 @@ def test_a_plan_of_100_mb_is_refused_before_it_is_read(tmp_path: Path, examples:
         render(file)
 
 
+def test_a_plan_that_is_not_there_is_to_be_planned_and_a_spec_to_be_begun(tmp_path: Path) -> None:
+    for name, says in (("plan.json", "`twofold plan SPEC --out "), ("twofold.yaml", "`twofold init`")):
+        with pytest.raises(FileError) as caught:
+            render(tmp_path / name)
+        assert caught.value.hint.startswith(says)
+
+
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, examples: dict[str, Plan]) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     with pytest.raises(FileError, match="cannot write"):

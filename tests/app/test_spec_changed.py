@@ -42,6 +42,22 @@ def test_nothing_is_said_of_a_spec_that_is_as_it_was(
     assert render(Path("../plans/plan.json")).notes == ()
 
 
+def test_explain_says_of_a_stale_plan_what_render_says(saved: Path) -> None:
+    explained = explain(saved, "training.ranker.step_s").lines
+    data = json.loads(saved.read_text("utf-8"))
+    del data["content_sha256"]
+    data["digests"]["catalog"] = "0" * 64
+    saved.write_text(json.dumps(data), "utf-8")
+    (note,) = render(saved).notes
+    assert "made with another catalogue" in note
+    said = explain(saved, "training.ranker.step_s").lines[len(explained) :]
+    assert " ".join(" ".join(said).split()) == f"NOTE {note}"
+    spec = spec_of(saved)
+    spec.write_text(spec.read_text("utf-8").replace("6000 /s", "7000 /s", 1), "utf-8")
+    said = explain(saved, "training.ranker.step_s").lines[len(explained) :]
+    assert " ".join(" ".join(said).split()) == " ".join(f"NOTE {each}" for each in render(saved).notes)
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [

@@ -114,3 +114,14 @@ def test_what_is_refused_says_what_to_write(text: str, dimension: str, code: str
 def test_a_hint_uses_the_unit_that_the_caller_names() -> None:
     with pytest.raises(UnitError, match="write `500 ms`"):
         parse_quantity("500", Dimension.TIME, "ms")
+    with pytest.raises(UnitError, match="write `1 s` or `1 ms`"):
+        parse_quantity("1", Dimension.TIME, "ms")
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "says"),
+    [("4k", "tokens", "write `4 ktok`"), ("80G", "bytes", "write `80 GB`"), ("3m", "time", "min, h, d")],
+)
+def test_a_prefix_alone_is_offered_with_its_unit(text: str, dimension: str, says: str) -> None:
+    with pytest.raises(UnitError, match=says):
+        parse_quantity(text, dimension)

@@ -243,7 +243,7 @@ def test_a_run_on_four_nodes_starts_on_all_or_none_saves_and_is_queued_again(
         (tmp_path / path).chmod(0o755)
     (tmp_path / "torchrun").write_text(TORCHRUN, "utf-8")
     (tmp_path / "torchrun").chmod(0o755)
-    told = dict.fromkeys(("DATA", "TOKENIZER", "CONFIG"), str(tmp_path))
+    told = dict.fromkeys(("DATA", "TOKENIZER", "CONFIG", "ROTARY_BASE"), str(tmp_path))
     told |= {"FILES": str(tmp_path), "TRAIN_SCRIPT": "train.py", "CHECKPOINTS": str(tmp_path)}
     told |= {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     slurm.ask("scontrol", "update", "nodename=n3", "state=drain", "reason=test")

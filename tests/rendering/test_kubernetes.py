@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
-from math import ceil
+from math import ceil, exp
 from typing import Any
 
 import pytest
@@ -19,9 +19,12 @@ from twofold.catalog.catalog import load_catalog
 from twofold.catalog.types import Accelerator
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import ValueRefusedError
+from twofold.core.estimate import Estimate
+from twofold.perf.formats import bytes_per_weight
 from twofold.rendering.burn_rates import BURNS, WINDOWS, budget_fraction, within
 from twofold.rendering.devices import plugin_name
 from twofold.rendering.kubernetes_pods import container_word
+from twofold.rendering.starting import HUB_BYTES_PER_S
 
 BASES = ("assistant", "finetune")
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -138,7 +141,9 @@ def test_pods_start_drain_and_stay_as_the_plan_says(base: Plan, data: st.DataObj
         pod = template(spec)
         probe = pod["containers"][0]["startupProbe"]
         cold_s = service.cold_start_s.high if service.cold_start_s else 0.0
-        assert probe["periodSeconds"] * probe["failureThreshold"] >= cold_s
+        model = load_catalog().model(pool.model)
+        download_s = model.parameters * bytes_per_weight(model.native_format) / HUB_BYTES_PER_S
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 3 * cold_s + download_s
         answers = [each.percentiles["e2e_p99"].value for each in service.classes if each.name in pool.classes]
         assert pod["terminationGracePeriodSeconds"] >= max(answers)
         assert budgets[id(pool)]["minAvailable"] == pool.replica_count - pool.spare_count
@@ -150,6 +155,29 @@ def test_pods_start_drain_and_stay_as_the_plan_says(base: Plan, data: st.DataObj
     for run, each in zip(found.plan.training, found.of("JobSet"), strict=True):
         pod = each["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] >= run.run.checkpoints.write_s
+
+
+@pytest.mark.parametrize("count", [0.01, 0.4, 2.0, 6.3, 150.0])
+def test_a_run_survives_more_failures_than_one_in_a_thousand_has(
+    count: float, examples: dict[str, Plan]
+) -> None:
+    run = examples["assistant"].training[0]
+    often = replace(run.run, interruptions=Estimate(count, count, count, "1"))
+    plan = replace(examples["assistant"], training=(replace(run, run=often),))
+    for target, kind, at in (
+        ("kubernetes", "JobSet", ("failurePolicy", "maxRestarts")),
+        ("ray", "RayJob", ("backoffLimit",)),
+    ):
+        (job,) = Rendered(plan, target).of(kind)
+        allowed: Any = job["spec"]
+        for key in at:
+            allowed = allowed[key]
+        # Terms of a Poisson count, added up: no formula of the renderer's.
+        terms = [exp(-count)]
+        for number in range(1, allowed + 1):
+            terms.append(terms[-1] * count / number)
+        assert 1.0 - sum(terms) <= 1.1e-3
+        assert 1.0 - sum(terms[:-4]) > 1e-6 or allowed <= 4  # and not without end
 
 
 @some_plans

@@ -42,6 +42,14 @@ def test_a_server_is_told_its_port_and_its_largest_batch(plan: Plan, tmp_path: P
     assert done.stdout == f"8000 {plan.serving[0].replica.max_batch} more words\n"
 
 
+def test_training_software_that_should_write_while_it_trains_is_told_so(plan: Plan) -> None:
+    run = plan.training[0]
+    saved = replace(run.run.checkpoints, pause_s=1.0, write_s=60.0)
+    behind = replace(plan, training=(replace(run, run=replace(run.run, checkpoints=saved)),))
+    lost = "lost: checkpoints while it trains: your command has to, else it stops"
+    assert [lost in texts(each, "shell")["ads-ranker.sh"] for each in (plan, behind)] == [False, True]
+
+
 def test_training_software_is_told_its_machines_steps_and_batch(plan: Plan, tmp_path: Path) -> None:
     script, run = texts(plan, "shell")["ads-ranker.sh"], plan.training[0]
     said = "$NODE_COUNT $ACCELERATORS_PER_NODE $GLOBAL_BATCH_SAMPLES $STEPS $CHECKPOINT_EVERY_STEPS"

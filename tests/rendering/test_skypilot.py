@@ -40,6 +40,8 @@ def test_tasks_have_the_fields_and_counts_of_the_plan(examples: dict[str, Plan],
     for task, (service, pool) in zip(found, pools, strict=False):
         assert task.keys() <= TASK and task["resources"].keys() <= RESOURCES
         assert task["service"].keys() <= SERVICE
+        delay_s = task["service"]["readiness_probe"]["initial_delay_seconds"]
+        assert delay_s >= max(1200, 3 * service.cold_start_s.high if service.cold_start_s else 1800)
         policy = task["service"].get("replica_policy", {})
         assert policy.keys() <= POLICY
         if policy:

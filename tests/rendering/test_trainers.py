@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from ruamel.yaml import YAML
 from tests.rendered import after, texts, with_run, words_of
 from twofold.app.loop_settings import train_settings
 from twofold.app.loop_stages import laid_out
+from twofold.app.sources import names_of
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.names import unknown_name
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.reader import read_spec
 from twofold.core.errors import ValueRefusedError
@@ -55,6 +58,24 @@ def test_software_that_nobody_knows_is_refused_with_those_that_are(examples: dic
     assert "torchtitan" in caught.value.hint
 
 
+def test_every_software_that_a_refusal_lists_passes_a_check() -> None:
+    known = names_of(load_catalog())
+    assert [name for name in TRAINERS if unknown_name(name, ("frameworks",), known)] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "starts"),
+    [
+        ("fsdp", "torchtitan"),
+        ("FSDP", "torchtitan"),
+        ("pytorch-fsdp", "accelerate"),
+        ("NEMO", "run_recipe.py"),
+    ],
+)
+def test_software_is_known_however_it_is_spelt(said: str, starts: str, examples: dict[str, Plan]) -> None:
+    assert starts in script(with_run(examples["finetune"], framework=said)).partition("options=(")[2]
+
+
 def test_megatron_gets_every_size_that_is_more_than_one(examples: dict[str, Plan], tmp_path: Path) -> None:
     layout = {"tp": 4, "pp": 4, "vpp": 5, "cp": 2, "dp": 16, "zero_stage": 1, "recompute": "selective"}
     words = words_of(script(with_run(examples["assistant"], layout=layout)), tmp_path)
@@ -72,6 +93,75 @@ def test_megatron_gets_every_size_that_is_more_than_one(examples: dict[str, Plan
     assert {"--use-distributed-optimizer", "--sequence-parallel", "--bf16"} <= set(words)
     assert "--use-megatron-fsdp" not in words
     assert "--expert-model-parallel-size" not in words
+
+
+@pytest.mark.parametrize(
+    ("changed", "hidden"),
+    [
+        ({"layout": {"zero_stage": 1}}, {"grad_reduce", "param_gather"}),
+        ({"layout": {"zero_stage": 3}}, {"grad_reduce", "param_gather"}),
+        ({"layout": {"zero_stage": 0}}, {"grad_reduce"}),
+        ({"layout": {"dp": 1, "cp": 1, "pp": 64, "tp": 8, "zero_stage": 0}}, set()),
+        ({"framework": "megatron-lm-2023", "layout": {"zero_stage": 1}}, set()),
+    ],
+)
+def test_megatron_hides_the_traffic_that_the_plan_hides(
+    changed: dict[str, Any], hidden: set[str], examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    words = words_of(script(with_run(examples["assistant"], **changed)), tmp_path)
+    said = {f"--overlap-{each.replace('_', '-')}" for each in hidden}
+    assert {each for each in words if each.startswith("--overlap")} == said
+    bridge = {"framework": "megatron-bridge", **changed}
+    if bridge["framework"] == "megatron-bridge":
+        words = words_of(script(with_run(examples["assistant"], **bridge)), tmp_path)
+        assert {each for each in words if "overlap" in each} == {
+            f"ddp.overlap_{each}=true" for each in hidden
+        }
+
+
+def test_megatron_drops_nothing_of_a_model_that_was_trained_so(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    for name in ("assistant", "moe"):
+        words = words_of(script(examples[name]), tmp_path)
+        assert {after(words, each) for each in ("--attention-dropout", "--hidden-dropout")} == {"0"}
+    told = script(with_run(examples["assistant"], model="gpt3-175b"))
+    assert "--attention-dropout 0" not in told
+    assert "lost: dropout of gpt3-175b" in told
+
+
+def test_megatron_asks_for_what_no_catalogue_row_has(examples: dict[str, Plan], tmp_path: Path) -> None:
+    text = script(examples["assistant"])
+    assert "${ROTARY_BASE:?set it to rope_theta of the config of llama-3.1-70b" in text
+    assert after(words_of(text, tmp_path), "--rotary-base") == "500000"
+    (lost,) = [line for line in text.splitlines() if "lost: the schedule of the learning rate" in line]
+    assert all(each in lost for each in ("--lr-warmup-iters", "--lr-decay-style", "--min-lr"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize("steps", [3.0, 500.0, 1999.0, 166894.0])
+def test_megatron_evaluates_within_what_the_plan_counts(
+    share: float, steps: float, examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    run = examples["assistant"].training[0].run
+    parts = tuple(
+        replace(each, value=replace(each.value, value=share, low=share, high=share))
+        if each.name == "validation"
+        else each
+        for each in run.headroom
+    )
+    plan = with_run(examples["assistant"], run=replace(run, headroom=parts, steps=steps))
+    words = words_of(script(plan), tmp_path)
+    every, batches = int(after(words, "--eval-interval")), int(after(words, "--eval-iters"))
+    # Each batch takes half a step at most; one evaluation each interval, and two when the run is over.
+    assert (steps // every + 2) * batches * 0.5 <= share * steps
+    assert (batches > 0) == (share * steps >= (steps // every + 2) * 0.5)
+    if batches:
+        assert (steps // every + 2) * (batches + 1) * 0.5 > share * steps  # and no less than that
+    bridge = words_of(
+        script(replace(plan, training=(replace(plan.training[0], framework="nemo"),))), tmp_path
+    )
+    assert {f"validation.eval_interval={every}", f"validation.eval_iters={batches}"} <= set(bridge)
 
 
 def test_megatron_gets_the_experts_latent_attention_and_8_bits_of_a_mixture(

@@ -11,11 +11,19 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
+from twofold import __version__
 from twofold.answer.ladders import Ladders, compare_along
 from twofold.app.kinds import LARGEST_BYTES, PLAN, refused_for_a_plan
 from twofold.app.local_tables import local_tables
-from twofold.app.sources import SpecSource, load
-from twofold.catalog.catalog import Catalog
+from twofold.app.sources import (
+    CATALOG_FOLDER,
+    SpecSource,
+    calibration_file,
+    device_folder,
+    load,
+    starts_file,
+)
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
@@ -151,10 +159,45 @@ def explain(plan: PlanSource, path: str) -> Explanation:
     """The derivation of one number of a plan, such as `training.pretrain.step_s`, down to catalogue rows."""
     if not isinstance(plan, (str, Path)):
         return Explanation(path, explanation(plan_data(plan), path))
-    data = read_plan(Path(plan))
+    file = Path(plan)
+    data = read_plan(file)
     lines = explanation(plan_data(data), path)
-    changed = spec_changed(data, Path(plan))
-    return Explanation(path, (*lines, *(line for note in changed for line in heading("NOTE", note))))
+    notes = (*spec_changed(data, file), *_made_with_others(data, file))
+    return Explanation(path, (*lines, *(line for note in notes for line in heading("NOTE", note))))
+
+
+def _made_with_others(data: Mapping[str, Any], file: Path) -> tuple[str, ...]:
+    """Of a plan's file, by tables that a new one would be made with; nothing where these are broken."""
+    digests = data.get("digests")
+    if not isinstance(digests, dict):
+        return ()
+    folder = (spec_beside(data, file) or file).parent
+    own = folder / CATALOG_FOLDER
+    device = device_folder(folder)
+    try:
+        catalog = load_catalog(device, own if own.exists() else None)
+        tables = local_tables(device, calibration_file(folder), None, starts_file(folder), catalog)
+    except TwofoldError:
+        return ()
+    of_catalog, of_constants = str(digests.get("catalog")), str(digests.get("constants"))
+    return made_with(of_catalog, of_constants, str(data.get("twofold")), catalog, tables.constants)
+
+
+def made_with(
+    catalog_digest: str, constants_digest: str, release: str, catalog: Catalog, constants: Constants
+) -> tuple[str, ...]:
+    """What to know of a plan whose figures a new one would not have, for its tables or its release."""
+    stale = []
+    if catalog_digest != catalog.digest:
+        stale.append("another catalogue, prices among it")
+    if constants_digest != constants.digest:
+        stale.append("other fitted constants")
+    if release != __version__:
+        stale.append(f"another release ({release})")
+    if not stale:
+        return ()
+    others = " and ".join(stale)
+    return (f"a new plan may differ: this one was made with {others}; `twofold plan SPEC` makes it",)
 
 
 def diff(old: PlanSource, new: PlanSource, everything: bool = False) -> Difference:

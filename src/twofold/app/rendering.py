@@ -23,17 +23,16 @@ from twofold.rendering.given import Given
 from twofold.rendering.kubernetes import kubernetes
 from twofold.rendering.ray import ray
 from twofold.rendering.records import (
-    TrainedRun,
     apart,
     models_of,
     readable,
     served_pools,
-    trained_runs,
     with_workers_apart,
 )
 from twofold.rendering.shell import shell_files
 from twofold.rendering.skypilot import skypilot
 from twofold.rendering.slurm import slurm_files
+from twofold.rendering.trainers import trained_runs
 from twofold.rendering.triton import triton
 from twofold.report.answers import Shown
 from twofold.report.lines import field
@@ -121,7 +120,7 @@ def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
     weights = Weights({name: _repository(name, catalog) for name in models if name not in described})
     pools = served_pools(plan, {name: model.max_context_tokens for name, model in models.items()})
     formats = {name: model.native_format for name, model in models.items()}
-    runs = tuple(_by_family(run, catalog) for run in trained_runs(plan))
+    runs = trained_runs(plan, _families(catalog))
     apart([*(pool.name for pool in pools), *(run.name for run in runs)])
     apart([weights.variable(name) for name in models])
     known, names = catalog.named(Accelerator), {each.machine.accelerator for each in plan.halves}
@@ -134,15 +133,10 @@ def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
     return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices, cut)
 
 
-def _by_family(run: TrainedRun, catalog: Catalog) -> TrainedRun:
-    """The run with its software by the name of its family: a spec says `DeepSpeed ZeRO-3`, or a release."""
-    families = {
-        str(row["alias"]): str(row["name"])
-        for row in catalog.table("aliases").rows
-        if row["kind"] == "framework"
-    }
-    name = run.run.framework or ""
-    return replace(run, run=replace(run.run, framework=families.get(name, name)))
+def _families(catalog: Catalog) -> dict[str, str]:
+    """Families of training software by every name that a spec may say."""
+    rows = [row for row in catalog.table("aliases").rows if row["kind"] == "framework"]
+    return {str(row["alias"]): str(row["name"]) for row in rows}
 
 
 def _repository(model: str, catalog: Catalog) -> str:

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twofold import __version__
 from twofold.answer.context import model_of
 from twofold.app.kinds import schema_of
 from twofold.app.local_tables import local_tables
 from twofold.app.planning import (
     Ready,
     feasible,
+    made_with,
     plan_digest,
     plan_value,
     read_plan,
@@ -244,17 +244,6 @@ def staleness(ready: Rehearsable) -> tuple[str, ...]:
     """What to know of a saved plan whose figures a new one would not have; it is written as it stands."""
     if not ready.saved:
         return ()
-    digests, tables, stale = ready.plan.digests, ready.tables, []
-    if digests.catalog != tables.catalog.digest:
-        stale.append("another catalogue, prices among it")
-    if digests.constants != tables.constants.digest:
-        stale.append("other fitted constants")
-    if ready.plan.twofold != __version__:
-        stale.append(f"another release ({ready.plan.twofold})")
-    if not stale:
-        return ready.changed
-    made_with = " and ".join(stale)
-    return (
-        *ready.changed,
-        f"a new plan may differ: this one was made with {made_with}; `twofold plan SPEC` makes it",
-    )
+    plan, tables = ready.plan, ready.tables
+    digests = plan.digests.catalog, plan.digests.constants
+    return (*ready.changed, *made_with(*digests, plan.twofold, tables.catalog, tables.constants))

@@ -15,7 +15,7 @@ from twofold.catalog.places import region_names
 from twofold.catalog.types import Accelerator, MandateRow, Model, Node, Partition
 from twofold.contracts.names import Names, fold
 from twofold.contracts.spec.parts import ModelReference
-from twofold.contracts.spec.reader import STARTER, parse_spec, read_spec
+from twofold.contracts.spec.reader import parse_spec, read_spec, written_by
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.spec import Spec
 from twofold.core.errors import FileError, unread
@@ -59,7 +59,7 @@ def load(source: SpecSource) -> Loaded:
     try:
         path.stat()  # before what lies beside it is looked for
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        raise unread(path, error, STARTER) from error
+        raise unread(path, error, written_by(path)) from error
     refuse_for_a_spec(path)
     folder = path.parent / CATALOG_FOLDER
     device = device_folder(path.parent)
@@ -146,6 +146,8 @@ def names_of(catalog: Catalog) -> Names:
     aliases: dict[str, set[str]] = {}
     for row in catalog.table("aliases").rows:
         aliases.setdefault(str(row["kind"]), set()).add(str(row["alias"]))
+    # Software has no table of its own: what aliases stand for is a name too.
+    software = {str(row["name"]) for row in catalog.table("aliases").rows if row["kind"] == "framework"}
     named = {
         "model": {model.name for model in catalog.rows(Model)},
         "accelerator": {accelerator.name for accelerator in catalog.rows(Accelerator)},
@@ -156,7 +158,7 @@ def names_of(catalog: Catalog) -> Names:
     return Names(
         **full,
         providers=frozenset(price.provider for price in catalog.prices()),
-        frameworks=frozenset(aliases.get("framework", ())),
+        frameworks=frozenset(aliases.get("framework", set()) | software),
         mandates=frozenset(catalog.named(MandateRow)),
         profiles=_profiles(catalog),
         per_server=_per_server(catalog),

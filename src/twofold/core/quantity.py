@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from twofold.core.errors import QuantityError, UnitError
 
+FEW_MS = 100  # fewer may have been seconds
 LENGTH_LIMIT = 64  # no quantity that a person writes is longer
 # For every floor: a year of 365 days, as prices, tariffs and availabilities count.
 DAY_S = 86_400.0
@@ -127,7 +128,10 @@ def parse_quantity(text: str, dimension: Dimension | str, suggest: str = "") -> 
         scale, slash, time = unit.partition("/")
         unit = f"{scale.strip()}${slash}{time}"
     if not unit:
-        raise UnitError(f"`{text}` needs a unit", hint=f"write `{_bare_as(number, dimension, suggested)}`")
+        meant = f"`{_bare_as(number, dimension, suggested)}`"
+        if suggested == "ms" and 0 < number < FEW_MS:
+            meant = f"`{_bare_as(number, dimension, 's')}` or {meant}"
+        raise UnitError(f"`{text}` needs a unit", hint=f"write {meant}")
     factor = UNITS[dimension].get(unit)
     if factor is None:
         raise _wrong_unit(text, match["number"], unit, dimension, suggested)
@@ -199,6 +203,10 @@ def _wrong_unit(text: str, number: str, unit: str, dimension: Dimension, suggest
     if same:
         what = f"`{text}`: `{unit}` is not a unit of {dimension.value}"
         return UnitError(what, hint=f"write `{number} {same[0]}`")
+    prefixed = f"{unit}{next(iter(UNITS[dimension]))}"
+    if prefixed in UNITS[dimension] and dimension != Dimension.TIME:  # `4k` of tokens; `3m` may be minutes
+        what = f"`{text}`: `{unit}` is not a unit of {dimension.value}"
+        return UnitError(what, hint=f"write `{number} {prefixed}`")
     measures = [str(other) for other, table in UNITS.items() if unit in table]
     is_unit = f"is a unit of {measures[0]}, not of" if measures else "is not a unit of"
     example = _bare_as(Decimal(10), dimension, suggested)

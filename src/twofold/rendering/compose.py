@@ -6,7 +6,6 @@ Source  the Compose specification: `deploy.resources.reservations.devices`, `hea
 import json
 import re
 from collections.abc import Iterator, Sequence
-from math import ceil
 
 from twofold.core.errors import ValueRefusedError
 from twofold.rendering.commands import Command
@@ -15,8 +14,9 @@ from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.own import ASKED_IMAGE
 from twofold.rendering.records import FIRST_PORT, ServedPool, label
-from twofold.rendering.runtimes import UNKNOWN_START_S, engine_name, runtime_of
+from twofold.rendering.runtimes import engine_name, runtime_of
 from twofold.rendering.slices import device_id, made_before
+from twofold.rendering.starting import start_limit
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 CACHE = "/cache"
@@ -83,7 +83,7 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
         "ports": [{"target": pool.port, "published": str(port)}],
         **({} if pool.is_own else {"volumes": [f"${{HF_HOME:-~/.cache/huggingface}}:{CACHE}"]}),
         "ipc": "host",
-        **({} if pool.is_own else {"healthcheck": _health(pool)}),
+        **({} if pool.is_own else {"healthcheck": _health(pool, given)}),
         "restart": "unless-stopped",
     }
     said = f"{pool.at}.replica.accelerator_count"
@@ -99,13 +99,13 @@ def _started(pool: ServedPool, command: Command, given: Given) -> dict[str, Node
     }
 
 
-def _health(pool: ServedPool) -> Object:
-    start_s = pool.service.cold_start_s.high if pool.service.cold_start_s else UNKNOWN_START_S
+def _health(pool: ServedPool, given: Given) -> Object:
+    limit_s, because = start_limit(pool, given)
     return {
         "test": _asked(pool, engine_name(pool)),
         "interval": "30s",
         "timeout": "30s",
-        "start_period": Said(f"{ceil(start_s)}s", f"serving.{pool.service.name}.cold_start_s"),
+        "start_period": Said(f"{limit_s}s", because),
     }
 
 

@@ -8,8 +8,9 @@ from twofold.rendering.commands import Command, Option
 from twofold.rendering.devices import image_vendor, plugin_name
 from twofold.rendering.given import Given
 from twofold.rendering.records import ServedPool, label
-from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, runtime_of
+from twofold.rendering.runtimes import engine_version, runtime_of
 from twofold.rendering.slices import VGPU_LABEL, slice_of
+from twofold.rendering.starting import start_limit
 from twofold.rendering.yaml_text import Node, Object, Said
 
 NAME = "app.kubernetes.io/name"
@@ -176,16 +177,14 @@ def engine_image(pool: ServedPool, given: Given) -> str:
     return f"{image}:v{version}" if version else image
 
 
-def answering(pool: ServedPool) -> Object:
+def answering(pool: ServedPool, given: Given) -> Object:
     """What the container that answers has: a port, probes, time for the gateway to turn away."""
-    start, at = pool.service.cold_start_s, f"serving.{pool.service.name}.cold_start_s"
-    most_s = start.high if start else UNKNOWN_START_S
-    said = f"{at}: the upper end, {most_s:.0f} s" if start else "how long a start takes is not in the plan"
-    path = runtime_of(pool).health_path
+    (limit_s, because), path = start_limit(pool, given), runtime_of(pool).health_path
+    tries = Said(ceil(limit_s / PERIOD_S) + 1, f"{limit_s} s by tens: {because}")
     asked: Object = {"httpGet": {"path": path, "port": "http"}, "periodSeconds": PERIOD_S}
     return {
         "ports": [{"name": "http", "containerPort": Said(pool.port, "one for each pool")}],
-        "startupProbe": {**asked, "failureThreshold": Said(ceil(most_s / PERIOD_S) + 1, said)},
+        "startupProbe": {**asked, "failureThreshold": tries},
         "readinessProbe": {**asked, "failureThreshold": 2},
         "livenessProbe": {**asked, "timeoutSeconds": 5, "failureThreshold": 6},
         "lifecycle": {"preStop": {"sleep": {"seconds": PRESTOP_S}}},

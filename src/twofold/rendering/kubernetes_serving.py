@@ -29,7 +29,7 @@ def replicas(pool: ServedPool, given: Given) -> Object:
     count = Said(pool.pool.replica_count, f"{pool.at}.replica_count")
     spare = Said(max(1, pool.pool.spare_count), f"{pool.at}.spare_count: a roll-out takes no others")
     if pool.nodes_per_replica == 1:
-        pod = _pod(pool, given, (), answering(pool))
+        pod = _pod(pool, given, (), answering(pool, given))
         return {
             **named("Deployment", "apps/v1", pool.name, given),
             "spec": {
@@ -43,7 +43,7 @@ def replicas(pool: ServedPool, given: Given) -> Object:
             },
         }
     joined, others = _beside(pool)
-    leader, worker = _pod(pool, given, joined, answering(pool)), _pod(pool, given, others, {})
+    leader, worker = _pod(pool, given, joined, answering(pool, given)), _pod(pool, given, others, {})
     return {
         **named("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", pool.name, given),
         "spec": {

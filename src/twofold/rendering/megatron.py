@@ -1,12 +1,16 @@
 """Runs by Megatron-LM and Megatron-Bridge: a layout in their arguments.
 
-Sources  arguments.py of Megatron-LM core_v0.15.0; run_recipe.py of Megatron-Bridge.
+Sources  arguments.py of Megatron-LM core_v0.15.0, and what it says of checkpoints; run_recipe.py of
+         Megatron-Bridge v0.6.0, the first with these arguments.
 """
+
+from math import floor
 
 from twofold.catalog.types import Model
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.files import RenderedFile, plain
 from twofold.rendering.records import TrainedRun
+from twofold.rendering.saving import is_behind, stopped
 from twofold.rendering.torchrun import CHECKPOINTS, DATA, TOKENIZER, launch, lost_sizes
 from twofold.training.compute import FEW_EXPERTS
 
@@ -15,6 +19,22 @@ USUAL = "assumed: as decoders have it today"  # what no catalogue row says
 MODES = {"finetune": "sft"}  # of Megatron-Bridge, where it calls a kind of run otherwise
 ONE_QUEUE = "kernels keep their order with that of collectives"
 FP8 = ("fp8", "fp8_block")
+EVALUATED_STEPS = 1000  # between two evaluations, as Megatron has it
+READ_RATIO = 0.5  # most that a batch takes of a step where it is only read: forward, with what it waits for
+LATE = ("megatron-lm-2023",)  # whose gradients the plan reduces after the last micro-batch
+DROPOUTS = ("--attention-dropout", "--hidden-dropout")
+BASE = '"${{ROTARY_BASE:?set it to rope_theta of the config of {}, a whole number that no plan has}}"'
+SCHEDULE = (
+    "the schedule of the learning rate, which no plan has: LR is its peak; give --lr-warmup-iters, "
+    "--lr-decay-style and --min-lr, or it falls to 0 in a line from the first step"
+)
+FORMATS = {
+    True: ("fsdp_dtensor", "the one that sharded weights have"),
+    False: ("torch_dist", "as ranks write it"),
+}
+PERSISTENT = (("checkpoint.use_persistent_ckpt_worker", "true", "what writes while it trains"),)
+OVERLAPS = ("overlap_grad_reduce", "overlap_param_gather")  # of Megatron-Bridge
+SHARDED_STOPS = "Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save"
 
 
 def megatron_lm(
@@ -27,13 +47,16 @@ def megatron_lm(
         Option("", '"${MEGATRON_LM:-.}/pretrain_gpt.py"', "of a checkout of Megatron-LM"),
         *_sizes(run, model),
         *_sharding(run),
+        *_overlapped(run),
         *_recomputed(run, model),
         *_steps(run),
+        *_evaluated(run),
         *_precision(run),
         *_shape(model),
         Option("--tokenizer-type", "HuggingFaceTokenizer", "a folder or a repository of the hub"),
         Option("--tokenizer-model", weights if run.run.kind != "pretrain" else TOKENIZER, ""),
         Option("--data-path", DATA, ""),
+        *_saved(run),
         Option("--save", CHECKPOINTS, ""),
         Option("--load", CHECKPOINTS, "goes on from the newest one after an interruption"),
         *([] if run.run.kind == "pretrain" else [Option("--pretrained-checkpoint", weights, "converted")]),
@@ -52,7 +75,7 @@ def megatron_bridge(
 ) -> tuple[Command, tuple[RenderedFile, ...]]:
     """`run_recipe.py` of Megatron-Bridge: a recipe of the model's shape, overridden by the plan."""
     del plan_digest
-    layout, at = run.layout, f"{run.at}.layout"
+    layout, at, pause = run.layout, f"{run.at}.layout", f"{run.at}.run.checkpoints.pause_s"
     values = [
         ("train.train_iters", run.steps_count, f"{run.at}.run.steps"),
         ("train.global_batch_size", run.global_batch, f"{run.at}.batch_samples"),
@@ -65,6 +88,14 @@ def megatron_bridge(
         ("model.sequence_parallel", str(layout.sequence_parallel).lower(), f"{at}.sequence_parallel"),
         ("ddp.use_distributed_optimizer", str(layout.zero_stage > 0).lower(), f"{at}.zero_stage"),
         ("checkpoint.save_interval", run.checkpoint_steps, f"{run.at}.run.checkpoints.interval_s"),
+        *(
+            (f"ddp.{name}", "true", f"{at}.dp: the plan hides this traffic behind compute")
+            for name, is_hidden in zip(OVERLAPS, _overlaps(run), strict=True)
+            if is_hidden
+        ),
+        ("checkpoint.ckpt_format", *FORMATS[layout.zero_stage in SHARDED]),
+        *((f"validation.{name}", count, because) for name, count, because in evaluations(run)),
+        *([("checkpoint.async_save", "true", pause), *PERSISTENT] if is_behind(run) else []),
         *_bridge_choices(run, model),
     ]
     recipe = '"${RECIPE:?set it to a recipe of Megatron-Bridge with the shape of ' + f'{plain(model.name)}}}"'
@@ -135,7 +166,35 @@ def _sharding(run: TrainedRun) -> list[Option]:
         options += [
             Option("--use-megatron-fsdp", "", because),
             Option("--data-parallel-sharding-strategy", SHARDED[stage], because),
-            Option("--ckpt-format", "fsdp_dtensor", "the one that sharded weights have"),
+        ]
+    return options
+
+
+def _overlapped(run: TrainedRun) -> list[Option]:
+    """Traffic of data parallel ranks beside compute."""
+    gradients, weights = _overlaps(run)
+    because = f"{run.at}.layout.dp: the plan hides this traffic behind compute"
+    return [
+        *([Option("--overlap-grad-reduce", "", because)] if gradients else []),
+        *([Option("--overlap-param-gather", "", because)] if weights else []),
+    ]
+
+
+def _overlaps(run: TrainedRun) -> tuple[bool, bool]:
+    """Whether the plan hides reducing gradients, and gathering the weights of what is sharded."""
+    layout = run.layout
+    gradients = layout.dp * layout.cp > 1 and run.run.framework not in LATE
+    return gradients, gradients and layout.zero_stage > 0
+
+
+def _saved(run: TrainedRun) -> list[Option]:
+    """How checkpoints are written. Later versions write while they train only by workers that stay."""
+    options = [Option("--ckpt-format", *FORMATS[run.layout.zero_stage in SHARDED])]
+    if is_behind(run) and run.layout.zero_stage not in SHARDED:
+        because = f"{run.at}.run.checkpoints.pause_s"
+        options += [
+            Option("--async-save", "", because),
+            Option("--use-persistent-ckpt-worker", "", "without it later versions stop for the write"),
         ]
     return options
 
@@ -179,6 +238,26 @@ def _steps(run: TrainedRun) -> list[Option]:
     ]
 
 
+def _evaluated(run: TrainedRun) -> list[Option]:
+    """Megatron's own count, 100 each 1000 steps, may take more than the plan has."""
+    said = evaluations(run)
+    return [Option(f"--{name.replace('_', '-')}", str(count), because) for name, count, because in said]
+
+
+def evaluations(run: TrainedRun) -> tuple[tuple[str, int, str], tuple[str, int, str]]:
+    """Steps between evaluations, and batches of each.
+
+    Formula  share · steps / (½ · (steps / interval + 2))
+    Why      a batch that is only read takes at most half a step, and two evaluations more end a run
+    """
+    steps, at = run.steps_count, f"{run.at}.run.headroom.validation"
+    share = next((each.value.value for each in run.run.run.headroom if each.name == "validation"), 0.0)
+    interval = min(EVALUATED_STEPS, steps)
+    count = floor(share * steps / (READ_RATIO * (steps // interval + 2)))
+    because = f"no more than {at}" if count else "the plan counts none, or too little for one batch each"
+    return ("eval_interval", interval, "not in the plan"), ("eval_iters", count, because)
+
+
 def _precision(run: TrainedRun) -> list[Option]:
     because = f"{run.at}.precision"
     if run.run.precision in FP8:
@@ -208,7 +287,9 @@ def _shape(model: Model) -> list[Option]:
     options += [
         Option("--normalization", "RMSNorm", USUAL),
         Option("--position-embedding-type", "rope", USUAL),
+        Option("--rotary-base", BASE.format(plain(model.name)), ""),
     ]
+    options += [Option(flag, "0", USUAL) for flag in DROPOUTS if model.ffn_matrices == 3]
     options += [Option("--swiglu", "", f"{of}: three matrices")] if model.ffn_matrices == 3 else []
     options.append(Option("--disable-bias-linear", "", USUAL))
     options += [] if model.tied_embeddings else [Option("--untie-embeddings-and-output-weights", "", of)]
@@ -253,7 +334,12 @@ def _experts(model: Model) -> list[Option]:
 
 def _lost(run: TrainedRun, model: Model) -> list[str]:
     """What `pretrain_gpt.py` has no argument for."""
-    layout, found = run.layout, []
+    layout = run.layout
+    found = [SCHEDULE, *(stopped(run, SHARDED_STOPS) if layout.zero_stage in SHARDED else [])]
+    if model.ffn_matrices != 3:
+        found.append(
+            f"dropout of {model.name}, which no row says: Megatron-LM's is 0.1, {' and '.join(DROPOUTS)}"
+        )
     if run.run.kind == "lora":
         found.append("adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`")
     if run.run.framework == "dualpipe":

@@ -7,6 +7,7 @@ A server listens on PORT, and answers `/health` with 200 once it can answer.
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.files import RenderedFile
 from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.saving import stopped
 
 ASKED_SERVER = "set it to the command of your server, which listens on $PORT"
 ASKED_TRAINER = "set it to the command of your training software, which is started on each node"
@@ -15,6 +16,9 @@ ASKED_IMAGE = "set it to the image of your server, which listens on PORT"
 SERVER = f'"${{SERVER:?{ASKED_SERVER.replace("$", "")}}}"'
 TRAINER = f'"${{TRAINER:?{ASKED_TRAINER}}}"'
 PROBED = "what ready means: your server answers /health with 200 once it can answer, or change the path"
+
+FOUND = "how its ranks find each other: your command, by NODE_RANK, MASTER_ADDR and what is told below"
+OWN_STOPS = "your command has to, else it stops"
 
 
 def own_server(pool: ServedPool) -> Command:
@@ -37,5 +41,5 @@ def own_trainer(run: TrainedRun) -> tuple[Command, tuple[RenderedFile, ...]]:
         Option("STEPS", str(run.steps_count), f"{run.at}.run.steps"),
         Option("CHECKPOINT_EVERY_STEPS", str(run.checkpoint_steps), interval),
     )
-    lost = "how its ranks find each other: your command, by NODE_RANK, MASTER_ADDR and what is told below"
-    return Command(("sh", "-c", TRAINER, run.name), (), told, (lost,)), ()
+    lost = (FOUND, *stopped(run, OWN_STOPS))
+    return Command(("sh", "-c", TRAINER, run.name), (), told, lost), ()

@@ -4,7 +4,6 @@ Sources  ray.serve.llm, `build_openai_app` and `LLMConfig`; RayService and RayJo
 """
 
 from collections.abc import Sequence
-from math import ceil
 
 from twofold.contracts.results.parts import Machine
 from twofold.core.errors import ValueRefusedError
@@ -26,6 +25,7 @@ from twofold.rendering.kubernetes_training import (
     CLAIMS,
     FILES,
     environment,
+    restarts,
     settings_needed,
     training_image,
 )
@@ -207,12 +207,11 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
     accelerators = machine.accelerators_per_node if devices(machine, 1, "", given) else 0
     start = f"python {FILES}/on_nodes.py {machine.node_count} {accelerators} {FILES}/{run.name}.sh"
     image, variables = training_image(run, given), environment(run, given)
-    retries = Said(ceil(run.run.run.interruptions.high), f"{run.at}.run.interruptions: the upper end")
     job: Object = {
         **named("RayJob", "ray.io/v1", run.name, given),
         "spec": {
             "entrypoint": start,
-            "backoffLimit": retries,
+            "backoffLimit": restarts(run),
             "shutdownAfterJobFinishes": True,
             "rayClusterSpec": {
                 "headGroupSpec": _head(HEAD_IMAGE, own),

@@ -172,11 +172,6 @@ def with_workers_apart(pools: Sequence[ServedPool]) -> tuple[ServedPool, ...]:
     return tuple(replace(pool, port=FIRST_PORT + at) for at, pool in enumerate(found))
 
 
-def trained_runs(plan: Plan) -> tuple[TrainedRun, ...]:
-    """Every run. Raises ValueRefusedError for names that no file has."""
-    return tuple(TrainedRun(label(plan.name, run.name), f"training.{run.name}", run) for run in plan.training)
-
-
 def on_processors(machine: Machine) -> bool:
     """Whether what `up` starts runs there: the processors of a machine, or this one as it was measured."""
     return machine.accelerator.startswith("CPU") or machine.accelerator == "this-machine"

@@ -12,6 +12,7 @@ from twofold.catalog.types import Model
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.files import RenderedFile, head, plain
 from twofold.rendering.records import TrainedRun, on_processors
+from twofold.rendering.saving import stopped
 from twofold.rendering.torchrun import (
     CHECKPOINTS,
     DATA,
@@ -24,6 +25,7 @@ from twofold.rendering.torchrun import (
 from twofold.rendering.yaml_text import Node, Said, yaml_text
 
 OWN_RECOMPUTES = ("none", "selective", "mlp", "full")  # tests hold that our trainer knows them
+TRAINER_STOPS = "the Trainer of Transformers goes on when one is written"
 SCRIPT = '"${TRAIN_SCRIPT:?set it to a script that has the arguments of Hugging Face Trainer}"'
 
 
@@ -72,7 +74,7 @@ def accelerate(
 ) -> tuple[Command, tuple[RenderedFile, ...]]:
     """`accelerate launch` with FSDP2, of a script with the arguments of Hugging Face's Trainer."""
     del model
-    lost = lost_sizes(run, "Accelerate", "pp", "ep")
+    lost = [*lost_sizes(run, "Accelerate", "pp", "ep"), *stopped(run, TRAINER_STOPS)]
     if run.layout.recompute not in ("none", "full"):
         lost.append(f"{run.layout.recompute} recompute: Accelerate repeats whole layers or none")
     if run.layout.zero_stage < 2:
@@ -109,7 +111,7 @@ def deepspeed(
     if layout.tp > 1:
         values.append(("tensor_parallel", {"autotp_size": layout.tp}, f"{at}.tp"))
     file = RenderedFile(f"{run.name}.deepspeed.json", _json({name: value for name, value, _ in values}))
-    lost = lost_sizes(run, "DeepSpeed's configuration", "pp", "cp", "ep")
+    lost = [*lost_sizes(run, "DeepSpeed's configuration", "pp", "cp", "ep"), *stopped(run, TRAINER_STOPS)]
     if run.run.precision not in ("bf16", "fp16", "fp32"):
         lost.append(f"products in {run.run.precision}: DeepSpeed's configuration has bf16 and fp16")
     if layout.recompute not in ("none", "full"):

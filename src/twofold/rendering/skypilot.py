@@ -13,10 +13,11 @@ from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.own import PROBED
 from twofold.rendering.records import ServedPool, TrainedRun
-from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, over_servers, runtime_of
+from twofold.rendering.runtimes import engine_version, over_servers, runtime_of
 from twofold.rendering.scaling import scale_of
 from twofold.rendering.scripts import asked_by, pool_script, run_files, used_by
 from twofold.rendering.slices import made_before, slice_of, whole_count
+from twofold.rendering.starting import start_limit
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 CLOUDS = (
@@ -24,6 +25,7 @@ CLOUDS = (
     *("primeintellect", "do", "nebius", "hyperbolic", "seeweb", "shadeform", "yotta", "mithril", "verda"),
 )
 EVERYWHERE = ("", "all")  # regions of a price that holds in all of them
+LEAST_DELAY_S = 1200  # SkyPilot 0.14.1: DEFAULT_INITIAL_DELAY_SECONDS of its services
 SET_UP = "an image or a `setup` with your server"
 FIRST_NODE = '"$(head -n1 <<< "$SKYPILOT_NODE_IPS")"'
 
@@ -48,7 +50,7 @@ def _service(pool: ServedPool, given: Given) -> RenderedFile:
     resources = _resources(machine, count, f"{at}.machine")
     task: dict[str, Node] = {
         "name": pool.name,
-        "service": {"readiness_probe": _probe(pool), **_policy(pool)},
+        "service": {"readiness_probe": _probe(pool, given), **_policy(pool)},
         "resources": {**resources, "ports": Said(pool.port, "one for each pool")},
         "num_nodes": Said(servers, f"{pool.at}.replica.accelerator_count over servers"),
         "workdir": ".",
@@ -66,13 +68,12 @@ def _service(pool: ServedPool, given: Given) -> RenderedFile:
     return RenderedFile(f"{pool.name}.sky.yaml", yaml_text([task], head(what, given.digest, lost)))
 
 
-def _probe(pool: ServedPool) -> Object:
-    start = pool.service.cold_start_s
-    wait_s = start.high if start else UNKNOWN_START_S
-    said = "how long a start takes is not in the plan"
-    if start:
-        said = f"serving.{pool.service.name}.cold_start_s: the upper end"
-    return {"path": runtime_of(pool).health_path, "initial_delay_seconds": Said(ceil(wait_s), said)}
+def _probe(pool: ServedPool, given: Given) -> Object:
+    limit_s, because = start_limit(pool, given)
+    if limit_s < LEAST_DELAY_S:
+        because = f"SkyPilot's own, more than {limit_s} s: {because}"
+    limit = Said(max(limit_s, LEAST_DELAY_S), because)
+    return {"path": runtime_of(pool).health_path, "initial_delay_seconds": limit}
 
 
 def _policy(pool: ServedPool) -> Object:

@@ -11,6 +11,7 @@ from twofold.catalog.types import Model
 from twofold.rendering.commands import Command, Option, commented
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.records import TrainedRun
+from twofold.rendering.saving import is_behind
 from twofold.rendering.torchrun import CHECKPOINTS, TOKENIZER, file_word, launch, micro_batch_count
 
 HUB = "begins with weights as the hub has them"
@@ -106,7 +107,12 @@ def _titan_keys(run: TrainedRun, model: Model, names: tuple[str, str]) -> list[K
         Key("checkpoint", "enable", "true", "the plan saves"),
         *([] if run.run.kind == "pretrain" else [Key("checkpoint", "initial_load_in_hf", "true", HUB)]),
         Key("checkpoint", "interval", str(run.checkpoint_steps), f"{run.at}.run.checkpoints.interval_s"),
-        Key("checkpoint", "async_mode", _text("async"), f"{run.at}.run.checkpoints.pause_s"),
+        Key(
+            "checkpoint",
+            "async_mode",
+            _text("async" if is_behind(run) else "disabled"),
+            f"{run.at}.run.checkpoints.pause_s",
+        ),
     ]
 
 

@@ -5,14 +5,17 @@ the files of the run lie in. DATA and what else is not in the plan is asked for 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
+from twofold.catalog.names import canonical
 from twofold.catalog.types import Model
+from twofold.contracts.results.plan import Plan
 from twofold.core.errors import ValueRefusedError
 from twofold.rendering import megatron, sharded, titan
 from twofold.rendering.commands import Command
 from twofold.rendering.files import RenderedFile
-from twofold.rendering.records import TrainedRun
+from twofold.rendering.records import TrainedRun, label
 
 Trainer = Callable[[TrainedRun, str, Model, str], tuple[Command, tuple[RenderedFile, ...]]]
 # Families of software whose runs are started alike, by the names that plans have for them.
@@ -30,6 +33,22 @@ TRAINERS: Mapping[str, Trainer] = MappingProxyType(
 )
 READ_FOLDERS = ("torchtitan",)  # which find no weights by the name of a repository
 OWN = "pytorch-fsdp"  # what `up` trains with, on processors
+
+
+def trained_runs(plan: Plan, families: Mapping[str, str]) -> tuple[TrainedRun, ...]:
+    """Every run, with its software by the name of its family: a spec says `DeepSpeed ZeRO-3`, or a release.
+
+    `families` are these names by what a spec may say, however it is spelt. Raises ValueRefusedError for
+    names of runs that no file has.
+    """
+    spelt = {canonical(said): family for said, family in families.items()}
+    found: list[TrainedRun] = []
+    for run in plan.training:
+        said = run.framework or ""
+        family = said.lower() if said.lower() in TRAINERS else spelt.get(canonical(said), said)
+        own = replace(run, framework=families.get(said, family))
+        found.append(TrainedRun(label(plan.name, run.name), f"training.{run.name}", own))
+    return tuple(found)
 
 
 def trainer_files(

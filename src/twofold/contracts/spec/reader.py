@@ -1,5 +1,6 @@
 """Reads a spec's file. Everything wrong is found in one pass; each error says where and what to write."""
 
+import shlex
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,6 @@ SWITCHES = ("on", "off")
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
 SIZE_LIMIT_BYTES = 1_000_000
-STARTER = "`twofold init` writes a starter spec"
 LIMITS = ("le", "lt", "ge", "gt", "max_length", "min_length")  # as pydantic calls them
 
 
@@ -236,19 +236,26 @@ def parse_spec(text: str, file: str, names: Names | None = None, folder: Path | 
         raise InputErrors(problems(error, root, Spec)) from error
 
 
+def written_by(path: Path) -> str:
+    """Which command writes a file that is missing: specs are YAML, and what is saved of a plan is JSON."""
+    if path.suffix != ".json":
+        return "`twofold init` writes a starter spec"
+    return f"`twofold plan SPEC --out {shlex.quote(str(path))}` writes a plan"
+
+
 def read_text(path: Path) -> str:
     """A text file of at most 1 MB. Its size is asked before a byte is read."""
     try:
         size_bytes = path.stat().st_size
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "is not a file"
-            raise FileError(f"`{path}` {what}", hint=STARTER)
+            raise FileError(f"`{path}` {what}", hint=written_by(path))
         if size_bytes > SIZE_LIMIT_BYTES:
             limit = f"{SIZE_LIMIT_BYTES / 1e6:g} MB"
             raise FileSizeError(f"`{path}` has {size_bytes / 1e6:.1f} MB; at most {limit} are read")
         content = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        raise errors.unread(path, error, STARTER) from error
+        raise errors.unread(path, error, written_by(path)) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

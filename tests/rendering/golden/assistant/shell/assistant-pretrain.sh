@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # pretrain: 64 × 8 H100-SXM5-80GB, TP 2 · CP 2 · DP 128 · micro-batch 1 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
+# lost: the schedule of the learning rate, which no plan has: LR is its peak; give --lr-warmup-iters, --lr-decay-style and --min-lr, or it falls to 0 in a line from the first step
+# lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.pretrain.run.checkpoints.write_s at each, 667 × 60 s = 11 h, where the plan counts 23 min by training.pretrain.run.checkpoints.pause_s
 set -euo pipefail
 options=(
   --nnodes 64                                           # training.pretrain.machine.node_count
@@ -15,13 +17,16 @@ options=(
   --use-distributed-optimizer                           # training.pretrain.layout.zero_stage
   --use-megatron-fsdp                                   # training.pretrain.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.pretrain.layout.zero_stage
-  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
+  --overlap-grad-reduce                                 # training.pretrain.layout.dp: the plan hides this traffic behind compute
+  --overlap-param-gather                                # training.pretrain.layout.dp: the plan hides this traffic behind compute
   --micro-batch-size 1                                  # training.pretrain.layout.micro_batch
   --global-batch-size 512                               # training.pretrain.batch_samples
   --seq-length 8192                                     # training.pretrain.batch_tokens
   --max-position-embeddings 8192                        # training.pretrain.batch_tokens
   --train-iters 166894                                  # training.pretrain.run.steps
   --save-interval 250                                   # training.pretrain.run.checkpoints.interval_s
+  --eval-interval 1000                                  # not in the plan
+  --eval-iters 39                                       # no more than training.pretrain.run.headroom.validation
   --bf16                                                # training.pretrain.precision
   --num-layers 80                                       # of llama-3.1-70b
   --hidden-size 8192                                    # of llama-3.1-70b
@@ -32,12 +37,16 @@ options=(
   --num-query-groups 8                                  # of llama-3.1-70b
   --normalization RMSNorm                               # assumed: as decoders have it today
   --position-embedding-type rope                        # assumed: as decoders have it today
+  --rotary-base "${ROTARY_BASE:?set it to rope_theta of the config of llama-3.1-70b, a whole number that no plan has}"
+  --attention-dropout 0                                 # assumed: as decoders have it today
+  --hidden-dropout 0                                    # assumed: as decoders have it today
   --swiglu                                              # of llama-3.1-70b: three matrices
   --disable-bias-linear                                 # assumed: as decoders have it today
   --untie-embeddings-and-output-weights                 # of llama-3.1-70b
   --tokenizer-type HuggingFaceTokenizer                 # a folder or a repository of the hub
   --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
   --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
   --save "${CHECKPOINTS:-checkpoints}"
   --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
   --lr "${LR:-3e-4}"                                    # not in the plan
