@@ -1,7 +1,9 @@
 """The page to mail: one file, no script, links that lead somewhere, and the numbers that the screen has."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,16 @@ from typing import Any
 import pytest
 
 from twofold.app.reporting import write_page
+from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Plan, Refusal
-from twofold.core.display import format_range
+from twofold.core.display import format_range, format_usd
 from twofold.core.errors import FileError
 from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
-from twofold.report.decision import decision_lines
+from twofold.report.decision import decision_lines, sureness
 from twofold.report.details import screen_lines
 from twofold.report.figures import ranged
+from twofold.report.plan import plan_lines
 
 LARGEST_BYTES = 1_000_000
 VOID = {"meta", "br", "hr", "img", "path", "circle", "line", "rect"}
@@ -169,3 +173,26 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path, examples
     answer = write_page(examples["laptop"], tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert answer.files[0][1] == (tmp_path / "page.html").stat().st_size
+
+
+def test_what_ones_own_machines_cost_is_one_answer(planned: Callable[[str], Plan]) -> None:
+    """Cards said `–` and sections `no price`, where the decision and the bill had an amount."""
+    plan = planned(
+        """
+name: own
+model: llama-3.2-1b
+training: {kind: finetune, tokens: 1 Gtok, deadline: 14 d}
+serving: {classes: {chat: {traffic: {rate: 4 /s}, slo: {ttft_p95: 800 ms}}}}
+supply: {own: [{node: DGX-H100, count: 4}]}
+"""
+    )
+    page, screen = plan_page(plan, "0"), " ".join(plan_lines(plan))
+    for half in plan.halves:
+        usd = plan.own_usd(half.name)
+        assert usd and plan.money
+        lines = [line for line in plan.money.lines if line.what.startswith(f"{half.name}:")]
+        assert usd == total_usd(lines)
+        assert f"{format_usd(usd)} of energy, your own" in page
+        assert f"{format_usd(usd)}{'/y' * (half in plan.serving)} of energy, your own" in screen
+    assert "no price" not in screen and sureness(plan) in screen
+    assert escape(sureness(plan)) in page and "is to hold with" not in page
