@@ -22,6 +22,12 @@ from twofold.report.details import screen_lines
 from twofold.report.figures import ranged
 from twofold.report.plan import plan_lines
 
+OWN = """
+name: own
+training: {model: llama-2-13b, tokens: 30 Gtok, deadline: 30 d}
+serving: {model: llama-3.1-8b, classes: {chat: {traffic: {rate: 4 /s}, slo: {ttft_p95: 800 ms}}}}
+supply: {own: [{node: DGX-H100, count: 4}]}
+"""
 LARGEST_BYTES = 1_000_000
 VOID = {"meta", "br", "hr", "img", "path", "circle", "line", "rect"}
 
@@ -150,7 +156,8 @@ def test_what_nothing_meets_stands_on_the_page_and_in_markdown(examples: dict[st
         "pretrain", "no machine trains `pretrain` within 1 h", (("would fit", "a deadline of 9 d"),)
     )
     plan = replace(examples["assistant"], infeasible=(said,))
-    for made in (plan_page(plan, "0" * 64), plan_markdown(plan, "0" * 64).replace("\\", "")):
+    page = re.sub("</?code>", "`", plan_page(plan, "0" * 64))
+    for made in (page, plan_markdown(plan, "0" * 64).replace("\\", "")):
         assert "Nothing meets" in made and said.message in made
     assert "a deadline of 9 d" in plan_page(plan, "0" * 64)
     assert "Nothing meets" not in plan_page(examples["assistant"], "0" * 64)
@@ -177,15 +184,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path, examples
 
 def test_what_ones_own_machines_cost_is_one_answer(planned: Callable[[str], Plan]) -> None:
     """Cards said `–` and sections `no price`, where the decision and the bill had an amount."""
-    plan = planned(
-        """
-name: own
-model: llama-3.2-1b
-training: {kind: finetune, tokens: 1 Gtok, deadline: 14 d}
-serving: {classes: {chat: {traffic: {rate: 4 /s}, slo: {ttft_p95: 800 ms}}}}
-supply: {own: [{node: DGX-H100, count: 4}]}
-"""
-    )
+    plan = planned(OWN)
     page, screen = plan_page(plan, "0"), " ".join(plan_lines(plan))
     for half in plan.halves:
         usd = plan.own_usd(half.name)
@@ -196,3 +195,18 @@ supply: {own: [{node: DGX-H100, count: 4}]}
         assert f"{format_usd(usd)}{'/y' * (half in plan.serving)} of energy, your own" in screen
     assert "no price" not in screen and sureness(plan) in screen
     assert escape(sureness(plan)) in page and "is to hold with" not in page
+
+
+def test_a_page_says_each_word_once_and_commands_as_code(
+    planned: Callable[[str], Plan], tmp_path: Path
+) -> None:
+    """It had `expected loss | expected loss 2.1`, backticks, SPEC for a file, a place that nobody named."""
+    spec = tmp_path / "ours.yaml"
+    spec.write_text(OWN)
+    write_page(spec, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "expected loss" in page and ">expected loss 2" not in page
+    assert "`" not in page.partition("Where the numbers come from")[0] and "SPEC" not in page
+    assert f"<code>twofold plan {spec} --rehearse</code>" in page
+    plan = planned(OWN)
+    assert plan.building and plan.building.sites == ()

@@ -125,7 +125,10 @@ def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
             "finish date": f"{at}.delivery.ends_on",
         }
         pieces = delivery_pieces(run, run.delivery)
-        bought = [(label, _linked_text(said, paths.get(label, ""), known)) for label, said in pieces]
+        bought = [
+            (label, _linked_text(said.removeprefix(f"{label} "), paths.get(label, ""), known))
+            for label, said in pieces
+        ]
         yield table(("", ""), bought)
 
 
