@@ -256,17 +256,61 @@ def test_sites_are_ranked_by_energy_within_what_their_grid_gives(planned: Callab
     assert order("0.04 $/kWh", "50 kW") == [("east", True), ("west", False)]
 
 
-def test_own_machines_stand_once_however_many_use_them(planned: Callable[[str], Plan]) -> None:
-    serving = """
+SERVED = """
 serving:
   classes:
     chat: {traffic: {rate: 4 /s}, slo: {ttft_p95: 800 ms, tpot_p95: 60 ms}}
 """
-    alone = building_of(planned, OWNED)
-    both = building_of(planned, OWNED + serving)
-    assert "counted once" in " ".join(both.warnings)  # the service takes yours, not cheaper ones
-    assert len(both.racks) == 1 and len(both.heat) >= len(alone.heat)
-    assert both.year.it_j > alone.year.it_j  # what serves draws more than what rests
+
+
+def energy_lines(plan: Plan) -> dict[str, float]:
+    assert plan.money
+    return {line.what: line.total_usd for line in plan.money.lines if line.category == "energy"}
+
+
+def test_who_has_machines_of_its_own_pays_for_these_whoever_stands_beside(
+    planned: Callable[[str], Plan],
+) -> None:
+    """A service on a node of its own was counted on the run's, whose demand charge was five times its own."""
+    run, both = planned(OWNED), planned(OWNED + SERVED)
+    service = planned(
+        OWNED.replace("training: {kind: finetune, tokens: 1 Gtok, deadline: 14 d}", "") + SERVED
+    )
+    assert run.building and both.building and service.building
+    assert energy_lines(both) == energy_lines(run) | energy_lines(service)
+    assert sum(group.node_count for group in both.building.racks) == 2 and not both.building.warnings
+    whole = run.building.year.it_j + service.building.year.it_j
+    assert both.building.year.it_j == pytest.approx(whole)
+    assert both.money and both.money.owning
+    servers = [line.quantity for line in both.money.owning.lines if line.what.startswith("servers")]
+    assert sum(servers) == 2
+
+
+def test_machines_that_several_use_in_turn_stand_once(planned: Callable[[str], Plan]) -> None:
+    """Each run alone takes all four nodes."""
+    run = "{kind: finetune, tokens: 1 Gtok, deadline: 14 d, on: 4x8xH100-SXM, name: NAME}"
+    text = OWNED.replace("{kind: finetune, tokens: 1 Gtok, deadline: 14 d}", "[FIRST, SECOND]")
+    for name in ("FIRST", "SECOND"):
+        text = text.replace(name, run.replace("NAME", name.lower()))
+    plan = planned(text)
+    assert plan.building and plan.money and plan.money.owning
+    assert [group.node_count for group in plan.building.racks] == [4]
+    assert "counted once" in " ".join(plan.building.warnings)
+    assert [line.quantity for line in plan.money.owning.lines if line.what.startswith("servers")] == [4]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_another_size_costs_more_is_what_its_own_plan_does(
+    count: int, planned: Callable[[str], Plan]
+) -> None:
+    """Half the months with a peak that is twice as high were told to cost a whole demand charge more."""
+    longer = OWNED.replace("1 Gtok", "2 Ttok").replace("14 d", "340 d")
+    small, large = (planned(longer.replace("340 d", f"340 d, on: {each}x8xH100-SXM")) for each in (1, count))
+    told = next(each.text for each in planned(longer).actions if each.kind == "or")
+    assert small.money and large.money
+    more = large.money.total_usd - small.money.total_usd
+    found = re.search(rf"\b{8 * count} of them in [^(]*\(\S+ % energy, ([\d.]+) \$ for peaks\)", told)
+    assert found and float(found[1]) == pytest.approx(more, abs=0.02)
 
 
 def test_a_desk_has_no_building(examples: dict[str, Plan]) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -188,3 +189,40 @@ def test_pictures_of_examples_fit_a_terminal(examples: dict[str, Plan]) -> None:
     for plan in examples.values():
         for chart in charts_of_plan(plan):
             assert all(len(line) <= 100 for line in text_of(chart)), (plan.name, chart.key)
+
+
+OWN = """
+name: own
+model: llama-3.1-8b
+training: {kind: finetune, tokens: 100 Gtok, deadline: 60 d}
+serving: {classes: {chat: {traffic: {rate: 4 /s}, slo: {ttft_p95: 800 ms}}}}
+supply: {own: [{node: DGX-H100, count: 4}]}
+"""
+
+
+def test_the_way_taken_on_machines_of_ones_own_is_drawn_and_ringed(planned: Callable[[str], Plan]) -> None:
+    """Only rented ways have a price, so what the plan does was in no picture."""
+    plan = planned(OWN)
+    charts = {chart.key: chart for chart in charts_of_plan(plan)}
+    front = charts["front.finetune"]
+    assert isinstance(front, Curves)
+    (points,) = front.points
+    (taken,) = points.chosen
+    run = plan.training[0]
+    assert (points.x[taken], points.y[taken]) == (run.run.total_s.value, plan.own_usd("finetune"))
+    assert points.labels[taken].endswith("your own")
+
+
+def test_what_is_held_is_as_many_as_the_decision_says(planned: Callable[[str], Plan]) -> None:
+    plan = planned(OWN)
+    calendar = charts_of_plan(plan)[0]
+    assert isinstance(calendar, Spans)
+    for each in (action for action in plan.actions if action.kind == "use"):
+        kinds = [span.name for span in calendar.spans if span.row == each.name]
+        assert kinds and each.text.replace(" bf16", "").startswith(f"{kinds[0]},"), each.text
+
+
+def test_an_axis_has_two_numbers_at_least() -> None:
+    """A mean day between 15.6 and 16.4 kW had one, which tells no length."""
+    for low, high in ((15.6e3, 16.4e3), (19.1e3, 20.2e3), (101.0, 101.5)):
+        assert len(scale_to(Axis("power", "W"), [low, high], 0.0, 200.0).ticks(6)) >= 2

@@ -133,6 +133,13 @@ def test_a_phone_shows_the_page_without_sideways_scrolling_or_tiny_text(
         assert wide == [], name
 
 
+def test_a_phone_cuts_nothing_off_a_card(tab: Tab, pages: dict[str, Path]) -> None:
+    """The table of goals ended before the figure that is predicted."""
+    for name, path in pages.items():
+        tab.show(path, PHONE)
+        assert _asked(tab, "cut().filter((e) => e.closest('.card')).map(said)") == [], name
+
+
 def test_a_desk_shows_every_table_and_picture_whole(tab: Tab, pages: dict[str, Path]) -> None:
     for name, path in pages.items():
         tab.show(path, DESK)

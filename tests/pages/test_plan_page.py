@@ -1,7 +1,9 @@
 """The page to mail: one file, no script, links that lead somewhere, and the numbers that the screen has."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,15 +11,23 @@ from typing import Any
 import pytest
 
 from twofold.app.reporting import write_page
+from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Plan, Refusal
-from twofold.core.display import format_range
+from twofold.core.display import format_range, format_usd
 from twofold.core.errors import FileError
 from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
-from twofold.report.decision import decision_lines
+from twofold.report.decision import decision_lines, sureness
 from twofold.report.details import screen_lines
 from twofold.report.figures import ranged
+from twofold.report.plan import plan_lines
 
+OWN = """
+name: own
+training: {model: llama-2-13b, tokens: 30 Gtok, deadline: 30 d}
+serving: {model: llama-3.1-8b, classes: {chat: {traffic: {rate: 4 /s}, slo: {ttft_p95: 800 ms}}}}
+supply: {own: [{node: DGX-H100, count: 4}]}
+"""
 LARGEST_BYTES = 1_000_000
 VOID = {"meta", "br", "hr", "img", "path", "circle", "line", "rect"}
 
@@ -146,7 +156,8 @@ def test_what_nothing_meets_stands_on_the_page_and_in_markdown(examples: dict[st
         "pretrain", "no machine trains `pretrain` within 1 h", (("would fit", "a deadline of 9 d"),)
     )
     plan = replace(examples["assistant"], infeasible=(said,))
-    for made in (plan_page(plan, "0" * 64), plan_markdown(plan, "0" * 64).replace("\\", "")):
+    page = re.sub("</?code>", "`", plan_page(plan, "0" * 64))
+    for made in (page, plan_markdown(plan, "0" * 64).replace("\\", "")):
         assert "Nothing meets" in made and said.message in made
     assert "a deadline of 9 d" in plan_page(plan, "0" * 64)
     assert "Nothing meets" not in plan_page(examples["assistant"], "0" * 64)
@@ -169,3 +180,33 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path, examples
     answer = write_page(examples["laptop"], tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert answer.files[0][1] == (tmp_path / "page.html").stat().st_size
+
+
+def test_what_ones_own_machines_cost_is_one_answer(planned: Callable[[str], Plan]) -> None:
+    """Cards said `–` and sections `no price`, where the decision and the bill had an amount."""
+    plan = planned(OWN)
+    page, screen = plan_page(plan, "0"), " ".join(plan_lines(plan))
+    for half in plan.halves:
+        usd = plan.own_usd(half.name)
+        assert usd and plan.money
+        lines = [line for line in plan.money.lines if line.what.startswith(f"{half.name}:")]
+        assert usd == total_usd(lines)
+        assert f"{format_usd(usd)} of energy, your own" in page
+        assert f"{format_usd(usd)}{'/y' * (half in plan.serving)} of energy, your own" in screen
+    assert "no price" not in screen and sureness(plan) in screen
+    assert escape(sureness(plan)) in page and "is to hold with" not in page
+
+
+def test_a_page_says_each_word_once_and_commands_as_code(
+    planned: Callable[[str], Plan], tmp_path: Path
+) -> None:
+    """It had `expected loss | expected loss 2.1`, backticks, SPEC for a file, a place that nobody named."""
+    spec = tmp_path / "ours.yaml"
+    spec.write_text(OWN)
+    write_page(spec, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "expected loss" in page and ">expected loss 2" not in page
+    assert "`" not in page.partition("Where the numbers come from")[0] and "SPEC" not in page
+    assert f"<code>twofold plan {spec} --rehearse</code>" in page
+    plan = planned(OWN)
+    assert plan.building and plan.building.sites == ()

@@ -3,6 +3,7 @@
 import csv
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,12 @@ RECALCULATE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
 <item oor:path="/org.openoffice.Office.Calc/Formula/Load"><prop oor:name="OOXMLRecalcMode" oor:op="fuse">
 <value>0</value></prop></item></oor:items>
+"""
+OWN = """
+name: own
+model: llama-3.2-1b
+training: {kind: finetune, tokens: 1 Gtok, deadline: 14 d}
+supply: {own: [{node: DGX-H100, count: 4}]}
 """
 EVERY_SHEET = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false,false,false,-1"
 OFFICE = shutil.which("soffice")
@@ -95,6 +102,17 @@ def test_a_price_that_changes_moves_every_line_that_rests_on_it_and_no_other(pri
     assert total_of(book, BILL, "K") == pytest.approx(total_usd(expected), abs=0.005)
     assert total_of(book, BILL, "K") > plan.money.total_usd + first.total_usd * 0.99
     assert total_of(book, YEARS, "G") > plan.money.owning.rented_usd if plan.money.owning else True
+
+
+def test_rent_follows_no_price_of_electricity(planned: Callable[[str], Plan]) -> None:
+    """The rent of what is owned was a share of its bill, which is energy."""
+    plan = planned(OWN)
+    assert plan.money and plan.money.owning
+    book = book_of(plan)
+    assert {line.unit for line in plan.money.lines} == {"kWh", "month"}
+    book.change(PRICES, "C2", 3 * plan.money.lines[0].unit_usd)
+    assert total_of(book, BILL, "K") > plan.money.total_usd
+    assert total_of(book, YEARS, "G") == plan.money.owning.rented_usd > 0.0
 
 
 def test_a_price_stands_once(priced: dict[str, Plan]) -> None:

@@ -43,6 +43,13 @@ def test_what_one_plan_lacks_is_a_change() -> None:
     assert {change.path for change in diff(lacking, PLAN)} == paths
 
 
+def test_what_neither_plan_has_differs_in_nothing() -> None:
+    """One has no price of a way, the other no such way: rows of two dashes came before all changes."""
+    longer = copy.deepcopy(PLAN)
+    longer["training"][0]["front"] = [{"what": "2 × 8", "cost_usd": None}]
+    assert {change.path for change in diff(PLAN, longer)} == {"training.pretrain.front.2 × 8.what"}
+
+
 def test_digests_count_and_what_follows_from_the_rest_only_when_asked() -> None:
     other = copy.deepcopy(PLAN)
     other["digests"]["catalog"] = "cc"

@@ -75,6 +75,17 @@ def test_a_contradiction_is_said() -> None:
     assert "cannot all be met: budget" in " ".join(portfolio_lines(portfolio(conflict=("budget",))))
 
 
+def test_what_leaves_a_run_out_is_compared_with_nothing() -> None:
+    """A mix without the run was "47 % cheaper" than fleets with it."""
+    fleets = tuple(FleetOption(name, "", 1e6, "met", "on time", 0.5, None) for name in ("portfolio", "apart"))
+    whole, short = (
+        " ".join(portfolio_lines(portfolio(conflict=conflict, options=fleets)))
+        for conflict in ((), ("run pretrain",))
+    )
+    assert "cheaper" in whole and "in fractions of units" in whole
+    assert "cheaper" not in short and "in fractions of units" not in short
+
+
 def test_a_year_that_is_too_much_is_told_with_its_months() -> None:
     year = YearScenario("peak season", None, None, None, "Nov: 8 accelerators; options: more of us")
     assert "peak season: too little, Nov: 8 accelerators" in " ".join(

@@ -90,7 +90,7 @@ def price_warnings(
     """What to know about a price: whom to ask for the `machine`, that it is none, not there, or old."""
     name = offer.accelerator.name
     if offer.owned:
-        return (f"your own {name}: counted in accelerator-hours, not in money",)
+        return (f"your own {name}: planned in accelerator-hours; the bill has its energy, no rent",)
     warnings = list(gate_warnings(machine)) if machine else []
     named = (offer.fixed_count or 0) * offer.node.accelerator_count
     held = sum(

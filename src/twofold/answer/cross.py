@@ -47,7 +47,8 @@ def cross_cells(
         cells += both
     for served, service in services:
         tpot, cost = _tightest(service, served), service.cost_usd_per_year
-        text = f"TPOT {format_seconds(tpot.value)}, {f'{format_usd(cost.value)}/y' if cost else 'no price'}"
+        priced = f"{format_usd(cost.value)}/y" if cost else "your own" if served.offer.owned else "no price"
+        text = f"TPOT {format_seconds(tpot.value)}, {priced}"
         own = CrossCell("serving", service.name, "serving", text, True, None, cost, tpot)
         both = own, _service_elsewhere(served, service, training_offer, context)
         at = f"serving.{service.name}"
@@ -130,7 +131,8 @@ def _service_elsewhere(
             return _misfit("serving", service.name, why)
     pool = next(pool for pool in fleet.pools if _tightest_class(choice) in pool.classes)
     latency = _moved(_tightest(service, choice), float(np.max(pool.served.tpot.p95_s)))
-    year, cost, money = service.cost_usd_per_year, None, ", no price"
+    year, cost = service.cost_usd_per_year, None
+    money = ", your own" if near.owned else ", no price"
     usd = rival.usd_per_year if rival else _year_usd(fleet, near, choice, year)
     if usd is not None:
         cost = _cost_like(year, usd)

@@ -23,6 +23,8 @@ from twofold.report.lines import field
 from twofold.report.tables import tables_of
 from twofold.report.validate import Validated
 
+DEFAULT = "twofold.yaml"  # what a spec is called
+
 
 @dataclass(frozen=True, slots=True)
 class Reported(Shown):
@@ -82,9 +84,18 @@ def write_page(
         return (made.markdown if as_markdown else made.html).encode()
 
     def of_plan(plan: Plan, digest: str) -> bytes:
-        return (plan_markdown if as_markdown else plan_page)(plan, digest).encode()
+        made = plan_markdown if as_markdown else plan_page
+        return made(_with_commands(plan, source), digest).encode()
 
     return _written(source, out, today, of_saved, of_plan)
+
+
+def _with_commands(plan: Plan, source: SpecSource | Plan) -> Plan:
+    """The plan whose commands name the user's file; of a plan that was saved nobody knows it."""
+    is_spec = isinstance(source, str | Path) and Path(source).suffix != ".json" and "\n" not in str(source)
+    spec = str(source) if is_spec else DEFAULT
+    told = (replace(each, text=each.text.replace("SPEC", spec)) for each in plan.actions)
+    return replace(plan, actions=tuple(told))
 
 
 def _written(

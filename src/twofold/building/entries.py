@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from twofold.answer.context import Context, region_of
-from twofold.answer.offers import assumed_node
+from twofold.answer.offers import assumed_node, own_offers
 from twofold.building.filling import NodeList, Use
 from twofold.building.node_power import NodePower, node_power
 from twofold.catalog.catalog import Catalog
@@ -17,7 +17,6 @@ from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
-from twofold.contracts.spec.supply import Owned
 from twofold.core.errors import InputError
 from twofold.core.quantity import YEAR_S
 
@@ -52,29 +51,50 @@ class Entry:
 
 
 def entries(plan: Plan, context: Context) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """Every run and service with its servers, and what to know: own machines stand once, however many use
-    them, and are counted with whoever uses most."""
+    """Every run and service with its servers, and what to know.
+
+    Servers of one's own that several use in turn stand once, and are counted with whoever uses most.
+    """
     # What runs on a desk needs no building.
     found = [
         _entry(each, context)
         for each in plan.halves
         if context.catalog.accelerator(each.machine.accelerator).form_factor != "laptop"
     ]
+    kept, guests, notes = _standing(found, context)
+    kept = [replace(entry, guests=tuple(guests.get(entry.name, ()))) for entry in kept]
+    order = {entry.name: index for index, entry in enumerate(found)}
+    return tuple(sorted(kept, key=lambda each: order[each.name])), tuple(notes)
+
+
+def _standing(
+    found: Iterable[Entry], context: Context
+) -> tuple[list[Entry], dict[str, list[Entry]], list[str]]:
+    """Who has servers to itself, who works on another's, and what to know of these.
+
+    Why      All stand side by side from their first hours while there are servers for it, as the plan shares
+             them out; what finds none left works in the hours that others leave.
+    """
+    left: dict[tuple[str, str], int] = {}  # accelerators of one's own that stand for nobody yet
+    for offer in own_offers(context.catalog, context.spec.supply):
+        kind = offer.accelerator.name, offer.node.name
+        left[kind] = left.get(kind, 0) + offer.held
     kept: list[Entry] = []
     guests: dict[str, list[Entry]] = {}
     notes: list[str] = []
     for entry in sorted(found, key=lambda each: -each.servers.count):
-        other = next(
-            (k for k in kept if entry.owned and k.owned and k.machine.node == entry.machine.node), None
-        )
-        if other:
-            guests.setdefault(other.name, []).append(entry)
-            notes.append(f"{entry.name} stands on the machines of {other.name}: counted once")
-        else:
-            kept.append(entry)
-    kept = [replace(entry, guests=tuple(guests.get(entry.name, ()))) for entry in kept]
-    order = {entry.name: index for index, entry in enumerate(found)}
-    return tuple(sorted(kept, key=lambda each: order[each.name])), tuple(notes)
+        machine, takes = entry.machine, entry.servers.count * entry.servers.node.accelerator_count
+        kinds = [each for each in left if each[0] == machine.accelerator]  # a part of a node is of that stock
+        kinds.sort(key=lambda each: each[1] != machine.node)
+        host = next((each for each in kept if each.owned and each.machine.node == machine.node), None)
+        if entry.owned and host and not (kinds and left[kinds[0]] >= takes):
+            guests.setdefault(host.name, []).append(entry)
+            notes.append(f"{entry.name} works on machines of {host.name}, which are all: counted once")
+            continue
+        kept.append(entry)
+        if entry.owned and kinds:
+            left[kinds[0]] -= takes
+    return kept, guests, notes
 
 
 def node_of(machine: Machine, context: Context) -> Node:
@@ -101,25 +121,25 @@ def node_of(machine: Machine, context: Context) -> Node:
 
 def is_owned(machine: Machine, context: Context) -> bool:
     """Whether the spec has these machines: they cost energy, not rent."""
-    return machine.price is None and bool(_own_with(machine.accelerator, context))
+    return machine.price is None and bool(_own_regions(machine.accelerator, context))
 
 
 def own_place(accelerator: str, context: Context) -> Region | None:
     """Where the spec says that its machines with these accelerators stand: the first place that is known."""
-    for each in _own_with(accelerator, context):
+    for region in _own_regions(accelerator, context):
         with suppress(InputError):
-            if each.region:
-                return context.catalog.region(each.region)
+            if region:
+                return context.catalog.region(region)
     return None
 
 
-def _own_with(accelerator: str, context: Context) -> list[Owned]:
-    """The rows of `supply: own` with these accelerators, under whatever name."""
+def _own_regions(accelerator: str, context: Context) -> list[str | None]:
+    """The region of each row of `supply: own` with these accelerators, under whatever name."""
     catalog, found = context.catalog, []
     for each in context.spec.supply.own:
         name = catalog.node(each.node).accelerator if each.node else each.accelerator
         if name and catalog.accelerator(name).name == accelerator:
-            found.append(each)
+            found.append(each.region)
     return found
 
 

@@ -122,7 +122,7 @@ def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, .
     kwh = own.it_j * own.pue_ratio / J_PER_KWH
     lines = [line_item(what, "energy", kwh, "kWh", own.tariff, tax_fraction=tax_fraction)]
     if own.demand_usd:
-        what = f"{own.name}: demand charge for the peaks of {own.machines}"
+        what = f"{own.name}: demand charge for the peaks of {own.machines}, {when}"
         lines.append(
             line_item(what, "energy", MONTHS, "month", demand_month([own]), tax_fraction=tax_fraction)
         )

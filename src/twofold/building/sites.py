@@ -160,7 +160,11 @@ def split_users(
 def ranked(housed: Housed, dataset_bytes: float) -> tuple[premises.RankedSite, ...]:
     """Places for what trains, for all where nothing does: the spec's sites, or its providers' regions."""
     context = housed.context
-    steady = [entry for entry in housed.entries if entry.servers.use == "training"] or housed.entries
+    steady = [entry for entry in housed.entries if entry.servers.use == "training"] or [*housed.entries]
+    if not context.spec.facility.sites:  # where one's own machines stand is nobody's to say but the spec's
+        steady = [entry for entry in steady if entry.region or not entry.owned]
+    if not steady:
+        return ()
     names = {entry.name for entry in steady}
     ranks = rank_sites(
         context.catalog,

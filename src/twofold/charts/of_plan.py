@@ -19,7 +19,7 @@ def charts_of_plan(plan: Plan) -> tuple[Chart, ...]:
     """Every chart that the plan has numbers for, the decision's first."""
     found: list[Chart] = [*_calendar(plan), *_sizes(plan)]
     for run in plan.training:
-        found += [*ways_of_run(run), *speed_of_run(run)]
+        found += [*ways_of_run(run, plan.own_usd(run.name)), *speed_of_run(run)]
     for service in plan.serving:
         found += [*ways_of_service(service), *speed_of_service(service)]
     return (*found, *_unknowns(plan), *money_of_plan(plan), *_day(plan))
@@ -58,7 +58,9 @@ def _held_by_service(service: ServicePlan) -> Iterator[Span]:
     if base:
         yield Span(f"{service.name}, all year", f"{base} × {of}", 0.0, YEAR_S)
     rest = machine.node_count - base
-    if rest:
+    if not base and machine.node_count * machine.accelerators_per_node != machine.accelerator_count:
+        yield Span(service.name, f"{machine.accelerator_count} × {machine.accelerator}", 0.0, YEAR_S, usd)
+    elif rest:
         mean = machine.held_fraction * machine.node_count - base
         told = f"{mean:.1f} on average, " if mean < rest * (1.0 - 1e-9) else ""
         row = f"{service.name}, by the hour" if told else service.name

@@ -18,9 +18,9 @@ VOLUMES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the planned tokens
 USES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of a year
 
 
-def ways_of_run(run: TrainingPlan) -> Iterator[Chart]:
-    """Cost against time."""
-    yield from _front(run)
+def ways_of_run(run: TrainingPlan, own_usd: float | None = None) -> Iterator[Chart]:
+    """Cost against time; the way that is taken on machines of one's own at what they take."""
+    yield from _front(run, own_usd)
 
 
 def ways_of_service(service: ServicePlan) -> Iterator[Chart]:
@@ -100,23 +100,26 @@ def _rented(crossing: ledger.Crossing) -> Chart:
     return Curves(key, title, *axes, lines, (), rules, note)
 
 
-def _front(run: TrainingPlan) -> Iterator[Chart]:
+def _front(run: TrainingPlan, own_usd: float | None) -> Iterator[Chart]:
     """Cost against time of what no other way beats, the planned one marked."""
-    priced = [point for point in run.front if point.cost_usd is not None]
-    if len(priced) < 2:
+    ways = [(each.wall_s, each.cost_usd, each.what) for each in run.front if each.cost_usd is not None]
+    planned = run.cost_usd.value if run.cost_usd else None
+    taken = [index for index, (_, usd, _) in enumerate(ways) if planned and isclose(usd, planned)]
+    note = ""
+    if planned is None and own_usd is not None:
+        count, kind = run.machine.accelerator_count, run.machine.accelerator
+        own = f"{count} × {kind}{f' · {run.layout.text}' if run.layout else ''}, your own"
+        ways.append((run.run.total_s.value, own_usd, own))
+        taken, note = [len(ways) - 1], "of your own machines what they take, of others their rent"
+    if len(ways) < 2:
         return
-    own = run.cost_usd.value if run.cost_usd else None
-    taken = [index for index, point in enumerate(priced) if own and isclose(point.cost_usd or 0.0, own)]
-    points = Points(
-        "ways to train",
-        tuple(point.wall_s for point in priced),
-        tuple(point.cost_usd or 0.0 for point in priced),
-        tuple(point.what for point in priced),
-        frozenset(taken[:1]),
-    )
+    times, costs, texts = zip(*ways, strict=True)
+    points = Points("ways to train", times, costs, texts, frozenset(taken[:1]))
     rules = (Rule("deadline", run.deadline_s, upright=True),) if run.deadline_s else ()
     title = f"{run.name}: cost against time"
-    yield Curves(f"front.{run.name}", title, Axis("time", "s"), Axis("cost", "USD"), (), (points,), rules)
+    yield Curves(
+        f"front.{run.name}", title, Axis("time", "s"), Axis("cost", "USD"), (), (points,), rules, note
+    )
 
 
 def _owning(plan: Plan) -> Iterator[Chart]:

@@ -9,6 +9,7 @@ from twofold.core.display import format_si, scale_of
 LEAST = 1e-30  # that a logarithmic axis goes down to
 MARGIN = 0.04  # of the span, kept free at each end
 NICE = (1.0, 2.0, 2.5, 5.0)
+TICKS_TOLD = 6  # at most, where a scale is judged by its numbers
 SHORT = 8.0  # a logarithmic axis below this ratio has the ticks of a plain one
 TIMES = (1.0, 2.0, 5.0)  # of a power of ten, on a logarithmic axis
 
@@ -70,7 +71,10 @@ def scale_to(axis: Axis, values: list[float], start: float, end: float) -> Scale
         low, high = (min(0.0, 2.0 * low), max(0.0, 2.0 * high)) if low else (0.0, 1.0)
     room = MARGIN * (high - low)
     # Nothing below 0 where no number is.
-    return Scale(axis, low - room if low < 0.0 else max(0.0, low - room), high + room, start, end, whole)
+    found = Scale(axis, low - room if low < 0.0 else max(0.0, low - room), high + room, start, end, whole)
+    if len(found.ticks(TICKS_TOLD)) < 2 and low > 0.0:  # one number on an axis tells no length: from 0 on
+        return Scale(axis, 0.0, high + room, start, end, whole)
+    return found
 
 
 def _ticks(scale: Scale, most: int) -> list[float]:

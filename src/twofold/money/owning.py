@@ -113,13 +113,18 @@ def _crossing(fleet: Fleet, provisioned_w: float, terms: OwningTerms, context: C
 
 
 def fleets_of(plan: Plan, context: Context) -> tuple[tuple[Fleet, ...], tuple[str, ...]]:
-    """The machines to buy: runs of one kind follow each other on the largest, services stand side by side."""
+    """The machines to buy: runs of one kind follow each other on the largest, services stand side by side.
+
+    What stands already stands as the building has it: with those whose machines they are.
+    """
     groups: dict[tuple[str, str], list[Use]] = defaultdict(list)
-    for use in _uses(plan, context):
-        groups[use.half, use.part.machine.accelerator].append(use)
+    uses = {use.part.name: use for use in _uses(plan, context)}
+    for use in uses.values():
+        host = uses[use.own.host] if use.own else use
+        groups[host.half, use.part.machine.accelerator].append(use)
     fleets, left_out = [], []
-    for (half, accelerator), uses in groups.items():
-        fleet, note = _fleet(half, uses, context)
+    for (half, accelerator), together in groups.items():
+        fleet, note = _fleet(half, together, context)
         fleets += [fleet] if fleet else []
         left_out += [note if fleet else f"{accelerator}: nobody prices it to buy"]
     return tuple(fleets), tuple(dict.fromkeys(filter(None, left_out)))
@@ -149,6 +154,9 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet | No
     """The machines with what to know of their network's price; None where nobody prices them."""
     counts = [use.part.machine.accelerator_count for use in uses]
     accelerators = max(counts) if half == "training" else sum(counts)
+    if all(use.own for use in uses):
+        stand = [use.part.machine for use in uses if use.own and use.own.unit_count]
+        accelerators = sum(each.node_count * each.accelerators_per_node for each in stand)
     largest = max(uses, key=lambda use: use.part.machine.accelerator_count)
     machine = largest.part.machine
     found = server_price(machine, context)
@@ -174,7 +182,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet | No
     disk = next(row for row in context.catalog.rows(Storage) if row.name == "DDN AI400X2")
     network, note = network_price(node, servers, largest.part, context)
     bought = Bought(
-        what=f"{servers} × {node.name}, {half}",
+        what=f"{servers} × {node.name}, {' and '.join(dict.fromkeys(use.half for use in uses))}",
         node_count=servers,
         accelerator_count=held,
         node=price,

@@ -30,9 +30,11 @@ linear-gradient(270deg,var(--line),transparent) 100% 0/1rem 100%;background-repe
 .wide{margin-bottom:.6rem}table{border-collapse:collapse;font-size:.92em}
 th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td,th,dt{overflow-wrap:break-word}td{min-width:3.4rem}td a,th{white-space:nowrap}
-a.t{white-space:normal}tbody th{font-weight:400}
+a.w{white-space:normal}tbody th{font-weight:400}
 .card :is(td,th){padding-right:.6rem}td>span{white-space:nowrap}
-@media (max-width:40rem){.card thead+tbody td{white-space:nowrap}}
+@media (max-width:40rem){.card .h,.card .h :is(thead,tbody){display:block}
+.card .h tr{display:flex;flex-wrap:wrap;border-bottom:1px solid var(--line)}
+.card .h :is(td,th){border:0}.card :is(th,td a){white-space:normal}}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 .charts{columns:33rem;column-gap:1rem}
 figure{margin:0 0 1rem;break-inside:avoid}
@@ -48,6 +50,7 @@ body{max-width:none;padding:0;font-size:11px}
 h2,h3{break-after:avoid}.card,figure,tr{break-inside:avoid}}
 """
 CELL = "twofold-plan"
+CODE = re.compile(r"`([^`]+)`")
 LONGEST_WHOLE = 30  # characters of a linked text that stays on its line
 OF_THE_PAGE = (":root", "body")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is fetched, nothing runs
@@ -64,13 +67,13 @@ def element(tag: str, *parts: str, **attributes: str) -> str:
 
 
 def text(value: str) -> str:
-    """A text as HTML."""
-    return escape(value, quote=False)
+    """A text as HTML; what stands between backticks is code."""
+    return CODE.sub(r"<code>\1</code>", escape(value, quote=False))
 
 
 def link(said: str, path: str) -> str:
     """A text that leads to an entry of the same page; what is missed (`✗`) stands out, what is long wraps."""
-    marks = [name for name, has in (("bad", said.startswith("✗")), ("t", len(said) > LONGEST_WHOLE)) if has]
+    marks = [name for name, has in (("bad", said.startswith("✗")), ("w", len(said) > LONGEST_WHOLE)) if has]
     return element("a", text(said), href=f"#{path}", cls=" ".join(marks))
 
 
@@ -89,7 +92,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable
     top = (element("th", head, scope="col", cls="n" if at in right else "") for at, head in enumerate(heads))
     head = element("thead", element("tr", *top)) if headed else ""
     body = (element("tr", *(cell(at, held) for at, held in enumerate(cells))) for cells in rows)
-    return element("div", element("table", head, element("tbody", *body)), cls="wide")
+    return element(
+        "div", element("table", head, element("tbody", *body), cls="h" if headed else ""), cls="wide"
+    )
 
 
 def pictures(charts: Iterable[Chart]) -> str:
@@ -121,7 +126,8 @@ def scoped(style: str, scope: str) -> str:
 def page(title: str, *parts: str) -> str:
     """The whole file."""
     head = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title, quote=False)}</title>"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY, quote=True)}">'
         f"<style>{STYLE}</style></head><body><main>\n"

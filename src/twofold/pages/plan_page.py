@@ -8,12 +8,13 @@ from twofold.contracts.results.ledger import LineItem
 from twofold.contracts.results.plan import Derivation, Plan
 from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core.display import format_memory, format_seconds, format_usd, likely
+from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
 from twofold.pages.html import cell, element, link, page, pictures, table, text
 from twofold.pages.plan_entries import ASKED, JOINT, KNOWN, OTHERS, RISKS, entries_of, place_of, replicas_of
 from twofold.pages.sections import FIGURE
-from twofold.report.figures import chance, percent, ranged
+from twofold.report.decision import sureness
+from twofold.report.figures import chance, ranged
 from twofold.report.money import number_text
 from twofold.report.training import delivery_pieces
 
@@ -56,11 +57,10 @@ def _head(plan: Plan, digest: str, known: set[str]) -> str:
         if plan.budget_usd is not None:
             told += text(" of a budget of ") + _linked_text(format_usd(plan.budget_usd), "budget_usd", known)
         pieces.append(told)
+    if said := sureness(plan):
+        pieces.append(_linked_text(said, JOINT, known))
     if plan.confidence:
-        sure = plan.confidence
-        asked = _linked_text(percent(sure.asked_fraction), ASKED, known)
-        joint = _linked_text(likely(sure.joint_probability), JOINT, known)
-        pieces.append(f"each goal is to hold with {asked}; all together with {joint}")
+        pieces.append(_linked_text(f"{100 * plan.confidence.asked_fraction:.3g} % asked", ASKED, known))
     pieces.append("rehearsed in the digital twin" if plan.rehearsed else "not rehearsed: closed form only")
     made = f"twofold {plan.twofold} · sha256 {digest[:16]} · {LETTERS}"
     return (
@@ -102,7 +102,10 @@ def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
     repeated = any(each.name == run.name and each.runs_per_year != 1 for each in paid)
     rows = [
         ("done after", _linked(run.run.total_s, f"{at}.run.total_s", known) + _deadline(run, plan, known)),
-        ("cost each time" if repeated else "cost", _linked(run.cost_usd, f"{at}.cost_usd", known)),
+        (
+            "cost each time" if repeated else "cost",
+            _cost(run.cost_usd, f"{at}.cost_usd", run.name, plan, known),
+        ),
         ("layout", _linked_text(run.layout.text if run.layout else "as measured", f"{at}.layout", known)),
         ("a step", _linked(run.step_s, f"{at}.step_s", known)),
         ("MFU", _linked(run.mfu_fraction, f"{at}.mfu_fraction", known)),
@@ -122,8 +125,21 @@ def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
             "finish date": f"{at}.delivery.ends_on",
         }
         pieces = delivery_pieces(run, run.delivery)
-        bought = [(label, _linked_text(said, paths.get(label, ""), known)) for label, said in pieces]
+        bought = [
+            (label, _linked_text(said.removeprefix(f"{label} "), paths.get(label, ""), known))
+            for label, said in pieces
+        ]
         yield table(("", ""), bought)
+
+
+def _cost(cost: Estimate | None, path: str, name: str, plan: Plan, known: set[str]) -> str:
+    """Rent; what machines of one's own take, which leads to its line of the bill."""
+    usd = plan.own_usd(name)
+    if cost or usd is None or plan.money is None:
+        return _linked(cost, path, known)
+    lines = enumerate(plan.money.lines)
+    at = next(at for at, line in lines if line.category == "energy" and line.what.startswith(f"{name}:"))
+    return _linked_text(f"{format_usd(usd)} of energy, your own", f"money.lines.{at}", known)
 
 
 def _deadline(run: TrainingPlan, plan: Plan, known: set[str]) -> str:
@@ -141,7 +157,7 @@ def _service(service: ServicePlan, plan: Plan, known: set[str]) -> Iterator[str]
     layouts = replicas_of(service)
     alone = next((f" of {name}" for name, one, _ in layouts[1:] and layouts if one == service.replica), "")
     rows = [
-        ("a year", _linked(service.cost_usd_per_year, f"{at}.cost_usd_per_year", known)),
+        ("a year", _cost(service.cost_usd_per_year, f"{at}.cost_usd_per_year", service.name, plan, known)),
         (
             "replicas",
             _linked_text(f"{service.replica_count}", f"{at}.replica_count", known)

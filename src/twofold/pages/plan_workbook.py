@@ -69,7 +69,7 @@ def _money_sheets(money: ledger.Money) -> Iterator[Sheet]:
     yield _lines_sheet(BILL, money.lines, prices)
     if money.owning:
         yield _lines_sheet(OWNING, money.owning.lines, prices)
-        yield _years_sheet(money.owning, len(money.lines), money.total_usd)
+        yield _years_sheet(money.owning, money.lines)
     if money.detail:
         yield _levers_sheet(money)
 
@@ -148,10 +148,14 @@ def _now(line: ledger.LineItem, of: Sequence[ledger.LineItem]) -> float:
     return sum(other.total_usd for other in of) if line.unit == "loan" else line.unit_usd
 
 
-def _years_sheet(owning: ledger.Owning, bill_count: int, first_year_usd: float) -> Sheet:
-    """Each year, owned and rented: fixed shares of the lines; the last year takes what rounding leaves."""
+def _years_sheet(owning: ledger.Owning, lines: Sequence[ledger.LineItem]) -> Sheet:
+    """Each year, owned and rented: fixed shares of the lines; the last year takes what rounding leaves.
+
+    Rent follows the bill's lines of what is rented. A bill that has no rent has nothing for it to follow.
+    """
     heads = ("year", "capital USD", "interest USD", "operation USD", "resale USD", "owned USD", "rented USD")
     bases = _bases(owning)
+    rent, rent_usd = _rent(lines)
     rows: list[tuple[SheetCell, ...]] = []
     for number, step in enumerate(owning.cash):
         parts = (step.capex_usd, step.financing_usd, step.opex_usd, step.resale_usd)
@@ -159,9 +163,10 @@ def _years_sheet(owning: ledger.Owning, bill_count: int, first_year_usd: float) 
             _part(number, column, usd, bases[column - 1], owning.cash) for column, usd in enumerate(parts, 1)
         ]
         owned = f"{address(number, 1)}+{address(number, 2)}+{address(number, 3)}-{address(number, 4)}"
-        share = step.rented_usd / first_year_usd if first_year_usd else 0.0
-        rented = f"ROUND({address(bill_count, TOTAL, BILL)}*{share!r},2)"
-        rows.append((step.year, *cells, Formula(owned, step.owned_usd), Formula(rented, step.rented_usd)))
+        rented: SheetCell = step.rented_usd
+        if rent_usd:
+            rented = Formula(f"ROUND({rent}*{step.rented_usd / rent_usd!r},2)", step.rented_usd)
+        rows.append((step.year, *cells, Formula(owned, step.owned_usd), rented))
     last = len(owning.cash) - 1
     sums = [
         Formula(f"ROUND(SUM({address(0, column)}:{address(last, column)}),2)", _column_usd(owning, column))
@@ -169,6 +174,17 @@ def _years_sheet(owning: ledger.Owning, bill_count: int, first_year_usd: float) 
     ]
     formats = ("", *["money"] * 6)
     return Sheet(YEARS, heads, (*rows, ("total", *sums)), formats, frozenset({last + 1}))
+
+
+def _rent(lines: Sequence[ledger.LineItem]) -> tuple[str, float]:
+    """What rent is a share of, as a formula and now: all that is paid for what is rented; 0 without rent."""
+    beside = ("energy", "compliance")  # of machines of one's own, and of what rules ask
+    paid = [(number, line.total_usd) for number, line in enumerate(lines) if line.category not in beside]
+    if not any(line.category == "rent" for line in lines):
+        return "0", 0.0
+    if len(paid) == len(lines):
+        return address(len(lines), TOTAL, BILL), ledger.total_usd(lines)
+    return f"({'+'.join(address(number, TOTAL, BILL) for number, _ in paid)})", sum(usd for _, usd in paid)
 
 
 CASH = ("capex_usd", "financing_usd", "opex_usd", "resale_usd", "owned_usd", "rented_usd")

@@ -1,6 +1,7 @@
 """What to do with a plan: its machines as it describes them, other ways, the cost, what may go wrong."""
 
 from collections.abc import Iterator
+from math import ceil
 
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results import holdings
@@ -9,7 +10,7 @@ from twofold.contracts.results.plan import Action, Confidence, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_range, format_seconds, format_usd
-from twofold.core.quantity import DAY_S
+from twofold.core.quantity import DAY_S, YEAR_S
 
 FLIP_LIMIT_FRACTION = 0.2
 WORTH_SAYING = 0.01  # of the first year, that an alternative saves
@@ -17,6 +18,7 @@ BATCH_METRIC = "finish_within"
 RENTED = ("rent", "support")
 LEAST_USD = 1.0  # a difference that is told
 RISKS = 3
+MONTHS = 12.0
 SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
 OWN_TOO_FEW = "your own machines do not carry"  # this service, or its busiest months
@@ -166,25 +168,55 @@ def _own_sizes(run: TrainingPlan, plan: Plan) -> Iterator[str]:
     """The other sizes on the same machines of one's own: when, what energy, and what the days are worth."""
     planned, ends_s = run.machine.accelerator_count, run.run.ends_s.value
     lines = plan.money.lines if plan.money else ()
-    paid = [each for each in lines if each.category == "energy" and owner_of(each) == run.name]
-    # Energy by the accelerator-hour; what the site is to have ready for it by the accelerator.
-    drawn, ready = (
-        total_usd(each for each in paid if (each.unit == "kWh") is by_hour) for by_hour in (True, False)
-    )
+    drawn = [each for each in lines if owner_of(each) == run.name and each.unit == "kWh"]
+    rests_usd, peaks_usd = _demand(run, plan)
+    by_hour_usd, worked = total_usd(drawn) + rests_usd, _months(run, run.run.total_s.value, plan)
     for point in reversed(run.front):
         named = f" {run.machine.accelerator}" in point.what and point.cost_usd is None
         if named and point.feasible and point.accelerator_count != planned:
             more = point.accelerator_h / run.run.accelerator_h.value - 1.0
             told = [f"{100 * more:+.0f} % energy" if abs(more) >= 0.005 else "the same energy"]
-            usd = drawn * more + ready * (point.accelerator_count / planned - 1.0)
+            taller = point.accelerator_count / planned * _months(run, point.wall_s, plan) / worked - 1.0
+            usd = by_hour_usd * more + peaks_usd * taller
             if abs(usd) >= LEAST_USD:
-                told.append(f"{format_usd(abs(usd))} {'more' if usd > 0.0 else 'less'}")
+                charged = peaks_usd * taller > usd / 2  # most of it is demand charge
+                told.append(
+                    f"{format_usd(abs(usd))} {'less' if usd < 0.0 else 'for peaks' if charged else 'more'}"
+                )
             if run.time_value_usd_per_d:
                 sooner_s = ends_s - point.wall_s
                 worth = format_usd(abs(sooner_s) / DAY_S * run.time_value_usd_per_d)
                 when = f"earlier, worth {worth}" if sooner_s > 0.0 else f"later, which costs {worth}"
                 told.append(f"{format_seconds(abs(sooner_s))} {when}")
             yield f"{point.accelerator_count:,} of them in {format_seconds(point.wall_s)} ({', '.join(told)})"
+
+
+def _demand(run: TrainingPlan, plan: Plan) -> tuple[float, float]:
+    """USD of a run's demand charge for the rest of its machines, and for the peaks that its work adds.
+
+    Formula  rest = idle · t / (1 − t): the building has what the run leaves of it, t its share of the year
+    Limits   on machines that are counted with another, that one pays for the peaks.
+    """
+    bills = (plan.money.lines if plan.money else (), plan.building.bill if plan.building else ())
+    paid, idle = (
+        total_usd(each for each in lines if owner_of(each) == name and each.unit == "month")
+        for lines, name in zip(bills, (run.name, f"idle, {run.name}"), strict=True)
+    )
+    if not any(each.name == run.name for each in (plan.building.racks if plan.building else ())):
+        return paid, 0.0
+    share = run.run.total_s.value * _times(run, plan) / YEAR_S
+    rests = min(paid, idle * share / (1.0 - share)) if share < 1.0 else paid
+    return rests, paid - rests
+
+
+def _months(run: TrainingPlan, wall_s: float, plan: Plan) -> float:
+    """Months of the year that have a peak of a run which takes so long."""
+    return min(MONTHS, _times(run, plan) * ceil(wall_s / (YEAR_S / MONTHS)))
+
+
+def _times(run: TrainingPlan, plan: Plan) -> float:
+    runs = plan.money.runs if plan.money else ()
+    return next((each.runs_per_year for each in runs if each.name == run.name), 1.0)
 
 
 def _risks(plan: Plan) -> Iterator[str]:

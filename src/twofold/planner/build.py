@@ -44,6 +44,7 @@ SCHEMA = "twofold/plan/1"
 C = TypeVar("C")
 E = TypeVar("E", TrainingRun, Service)
 P = TypeVar("P")
+YOURS = "your own "  # begins what is said of machines that are paid for already
 FIXES = "a faster accelerator · a smaller or quantised model · a looser objective"
 
 
@@ -244,8 +245,10 @@ def _warnings(
     if training and serving and measured:
         names = ", ".join(measured)
         warnings.append(f"not tried on the other half's fleet: {names}, which no row measures there")
-    unpriced = [plan.name for plan in training if plan.cost_usd is None]
-    unpriced += [plan.name for plan in serving if plan.cost_usd_per_year is None]
+    lacking: list[TrainingPlan | ServicePlan] = [plan for plan in training if plan.cost_usd is None]
+    lacking += [plan for plan in serving if plan.cost_usd_per_year is None]
+    # What stands in one's own house has a bill, see `answer/context.py`.
+    unpriced = [each.name for each in lacking if not any(text.startswith(YOURS) for text in each.warnings)]
     if unpriced:
         warnings.append(f"no price for {', '.join(unpriced)}: no rent of it is in the first year")
     if spec.supply.budget_usd is not None and unpriced:

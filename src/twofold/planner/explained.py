@@ -133,7 +133,7 @@ def diff(old: dict[str, Any], new: dict[str, Any], also: Iterable[str] = ()) -> 
     every = [*before, *(path for path in after if path not in before)]
     changes = []
     for path in every:
-        if path not in before or path not in after or not _same(before[path], after[path]):
+        if not _same(before.get(path), after.get(path)):  # what is in neither differs in nothing
             first, second = _middle(before.get(path)), _middle(after.get(path))
             relative = second / first - 1 if first and second is not None else None
             changes.append(Change(path, before.get(path), after.get(path), relative))

@@ -77,7 +77,8 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> holdings.Portfoli
         leases=found,
         served=served_shares(solved, context),
         calendar=calendar(solved),
-        options=fleet_options(solved, in_words, terms.discount_fraction),
+        # What cannot all be met is no alternative to fleets that meet it, whatever the rest of it costs.
+        options=() if solved.conflict else fleet_options(solved, in_words, terms.discount_fraction),
         materials=materials(solved, found),
         ranking=ranking(solved, found, context),
         windows=window_costs(solved),

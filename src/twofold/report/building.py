@@ -25,7 +25,7 @@ def building_block(building: premises.Building) -> list[str]:
     return [
         *both_ends(left, right),
         *_racks(building),
-        *field("year", *year_pieces(building)[:1]),
+        *field("year", *year_pieces(building)[:1], _idle(building)),
         *field("sites", *_sites(building)),
         *field("bill", bill if building.bill else ""),
         *field("warning", *building.warnings),
@@ -77,6 +77,13 @@ def year_pieces(building: premises.Building) -> list[str]:
         f"{format_count(year.carbon_gco2.value / G_PER_T)} t CO2 at {year.grid_gco2_per_kwh:.0f} g/kWh"
         + cleanest,
     ]
+
+
+def _idle(building: premises.Building) -> str:
+    """What of the year's energy is in no run's or service's bill."""
+    idle = [each for each in building.bill if each.what.startswith("idle, ") and each.unit == "kWh"]
+    kwh = format_si(1e3 * sum(each.quantity for each in idle), "Wh")
+    return f"{kwh} of it at rest, billed to nobody" if idle else ""
 
 
 def site_text(number: int, site: premises.RankedSite) -> str:

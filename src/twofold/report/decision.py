@@ -131,14 +131,14 @@ def _header(plan: Plan) -> list[str]:
         holds = plan.budget_holds_probability
         if plan.budget_usd is not None and holds is not None and not likely(holds).startswith(">"):
             money += f" {chance(plan.first_year_usd.value <= plan.budget_usd, holds, _asked(plan))}"
-    return both_ends(f"{plan.name}{DOT}{what}", DOT.join(filter(None, (money, _sureness(plan)))))[:TWO]
+    return both_ends(f"{plan.name}{DOT}{what}", DOT.join(filter(None, (money, sureness(plan)))))[:TWO]
 
 
 def _asked(plan: Plan) -> float | None:
     return plan.confidence.asked_fraction if plan.confidence else None
 
 
-def _sureness(plan: Plan) -> str:
+def sureness(plan: Plan) -> str:
     """How probable the least probable goal is, and all at once."""
     chances = [run.run.deadline_holds_probability for run in plan.training]
     chances += [slo.holds_probability for each in plan.serving for one in each.classes for slo in one.slos]

@@ -43,7 +43,7 @@ def detail_lines(plan: Plan, *, money_follows: bool = False) -> list[str]:
 
     Without MORE MONEY where the tables of `--money`, which begin with it, come behind.
     """
-    blocks = [block for run in plan.training for block in _training_blocks(run)]
+    blocks = [block for run in plan.training for block in _training_blocks(run, plan.own_usd(run.name))]
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
     blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
     blocks += [more_money_lines(plan.money)] if plan.money and not money_follows else []
@@ -80,7 +80,8 @@ def factor_lines(plan: Plan) -> list[str]:
     return titled("UNKNOWNS", title, lines)
 
 
-def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
+def _training_blocks(run: TrainingPlan, own_usd: float | None) -> Iterator[list[str]]:
+    unpriced = "no price" if own_usd is None else "your own"
     yield titled("MEMORY", f"{run.name}, of one device", _parts(run.memory_parts))
     yield titled("FORMATS", f"{run.name}, the same bytes by number format", _parts(run.memory_by_format))
     yield titled("STEP", run.name, _parts(run.step_parts))
@@ -97,7 +98,7 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
         ("layout" if run.layout else "machines", lambda point: point.what),
         (">devices", lambda point: f"{point.accelerator_count:,}"),
         (">time", lambda point: format_seconds(point.wall_s)),
-        (">cost", lambda point: "no price" if point.cost_usd is None else format_usd(point.cost_usd)),
+        (">cost", lambda point: unpriced if point.cost_usd is None else format_usd(point.cost_usd)),
         ("", lambda point: "" if point.feasible else "misses"),
     )
     yield titled("FRONT", f"{run.name}: nothing beats these in time, cost and size", front)
@@ -113,7 +114,7 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
         ("machines", lambda one: one.name),
         (">overhead", lambda one: percent(one.overhead_fraction)),
         ("step", lambda one: ranged(one.step_s)),
-        ("cost", lambda one: cost_text(one.cost_usd)),
+        ("cost", lambda one: cost_text(one.cost_usd) if one.cost_usd else unpriced),
     )
     yield titled("TENANCY", run.name, tenancy)
     yield heading("ENERGY", f"{run.name} {watt_hours(run.run.energy_j)}", _carbon(run.run.carbon_gco2))

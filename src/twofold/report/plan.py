@@ -3,7 +3,7 @@
 from collections import Counter
 
 from twofold.answer.refusals import reason_text
-from twofold.contracts.results.plan import Confidence, Plan
+from twofold.contracts.results.plan import Confidence, Plan, Rung
 from twofold.core.display import format_usd, likely
 from twofold.report.building import building_block
 from twofold.report.compliance import compliance_lines
@@ -30,8 +30,8 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
         decision_lines(plan, spec),
         confidence_lines(plan.confidence) if plan.confidence else [],
         ladder_lines(plan),
-        *(training_lines(run, asked) for run in plan.training),
-        *(serving_lines(service, plan.rehearsed, asked) for service in plan.serving),
+        *(training_lines(run, asked, plan.own_usd(run.name)) for run in plan.training),
+        *(serving_lines(each, plan.rehearsed, asked, plan.own_usd(each.name)) for each in plan.serving),
         two_halves_lines(plan),
         portfolio_lines(plan.portfolio) if plan.portfolio else [],
         money_lines(plan.money) if plan.money else [],
@@ -55,11 +55,17 @@ def ladder_lines(plan: Plan) -> list[str]:
         (">sure", lambda rung: percent(rung.confidence)),
         (">replicas", lambda rung: f"{rung.replica_count}"),
         (">devices", lambda rung: f"{rung.accelerator_count:,}"),
-        (">cost", lambda rung: "no price" if rung.usd_per_year is None else format_usd(rung.usd_per_year)),
+        (">cost", lambda rung: _rung_cost(plan, rung)),
         (">holds", lambda rung: likely(rung.probability, rung.confidence)),
         ("", lambda rung: rung.binds),
     )
     return titled("LADDER", "on the same machines and layout; a service by the year, a run all of it", rows)
+
+
+def _rung_cost(plan: Plan, rung: Rung) -> str:
+    if rung.usd_per_year is not None:
+        return format_usd(rung.usd_per_year)
+    return "no price" if plan.own_usd(rung.name) is None else "your own"
 
 
 def confidence_lines(sure: Confidence) -> list[str]:

@@ -23,7 +23,9 @@ def portfolio_lines(portfolio: holdings.Portfolio) -> list[str]:
     lines = both_ends(
         f"INSTEAD      a mix of leases{DOT}{portfolio.weeks} weeks"
         f"{f' from {portfolio.start}' if portfolio.start else ''}{DOT}{offers}",
-        f"{format_usd(portfolio.usd)} in fractions of units",
+        "no mix has all of it"
+        if portfolio.conflict
+        else f"{format_usd(portfolio.usd)} in fractions of units",
     )
     if portfolio.conflict:
         lines += field("conflict", f"cannot all be met: {', '.join(portfolio.conflict)}")
@@ -33,7 +35,7 @@ def portfolio_lines(portfolio: holdings.Portfolio) -> list[str]:
     if rest:
         noun = "lease" if len(rest) == 1 else "leases"
         lines += field("and", f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}")
-    lines += field("beside", *_instead(portfolio.options))
+    lines += field("beside", *([] if portfolio.conflict else _instead(portfolio.options)))
     lines += field("released", *_released(portfolio))
     if any(month.shortage_count for month in portfolio.calendar):
         lines += field("calendar", *_calendar(portfolio.calendar))

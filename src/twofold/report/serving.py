@@ -28,13 +28,15 @@ def _start_text(service: ServicePlan) -> str:
     return f"cold start {ranged(service.cold_start_s)}{warm}"
 
 
-def serving_lines(service: ServicePlan, rehearsed: bool, asked: float | None = None) -> list[str]:
+def serving_lines(
+    service: ServicePlan, rehearsed: bool, asked: float | None = None, own_usd: float | None = None
+) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
     fleet = f"SERVING   {service.name}: {_fleet(service)}"
     limit = f"batch limited by {service.batch_limit}" if service.batch_limit else ""
     held = service.kv_utilisation_fraction
     return [
-        *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
+        *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y", own_usd)),
         *field("replica", *_replica_pieces(service)),
         *_class_table(service, asked),
         *field("before", *tier_pieces(service.tiers)),
@@ -49,7 +51,7 @@ def serving_lines(service: ServicePlan, rehearsed: bool, asked: float | None = N
             f"regions {', '.join(service.regions)}" if service.regions else "",
         ),
         *field("cost", *_cost_pieces(service)),
-        *_price_lines(service),
+        *_price_lines(service, own_usd),
         *field("bound by", *bound_pieces(service.bounds), limit),
         *_choice_lines(service),
         *_rehearsed_lines(service, rehearsed),
@@ -198,11 +200,11 @@ def _fleet(service: ServicePlan) -> str:
     return f"{size} ({replica.weights_format or 'measured'}){spare}{zones}"
 
 
-def _price_lines(service: ServicePlan) -> list[str]:
+def _price_lines(service: ServicePlan, own_usd: float | None) -> list[str]:
     """Which row of prices it is; with what is held all year its own, and how many of either."""
     machine = service.machine
     if machine.base_price is None:
-        return field("price", *price_pieces(machine.price))
+        return field("price", *price_pieces(machine.price, own_usd))
     held = machine.accelerator_count - machine.hourly_count
     counts = f"{held} held all year", f"up to {machine.hourly_count} more"
     each = zip(counts, (machine.base_price, machine.price), strict=True)

@@ -8,7 +8,7 @@ from twofold.contracts.results import training
 from twofold.contracts.results.parts import Bound, Machine, Part, PriceUsed
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core.display import format_bytes, format_memory, format_seconds, format_si
+from twofold.core.display import format_bytes, format_memory, format_seconds, format_si, format_usd
 from twofold.core.estimate import Estimate
 from twofold.report.figures import apportioned, chance, hours_unit, percent, ranged, shares, summed
 from twofold.report.lines import DOT, both_ends, field, heading
@@ -30,7 +30,7 @@ MORE_OF = MappingProxyType(
 )
 
 
-def training_lines(run: TrainingPlan, asked: float | None = None) -> list[str]:
+def training_lines(run: TrainingPlan, asked: float | None = None, own_usd: float | None = None) -> list[str]:
     """One training run: what to rent for how long, and how it runs there."""
     machines, release_s = machine_text(run.machine), run.release_after_s
     rented = f"on {machines} for {format_seconds(run.run.total_s.value)}"
@@ -39,7 +39,7 @@ def training_lines(run: TrainingPlan, asked: float | None = None) -> list[str]:
     exposed = run.communication_exposed_fraction
     parts = shares([(part.name, part.value.value) for part in run.step_parts])
     return [
-        *both_ends(f"TRAINING  {run.name}: {rented}", cost_text(run.cost_usd)),
+        *both_ends(f"TRAINING  {run.name}: {rented}", cost_text(run.cost_usd, own_usd=own_usd)),
         *_layout_lines(run),
         *field(
             "step",
@@ -52,7 +52,7 @@ def training_lines(run: TrainingPlan, asked: float | None = None) -> list[str]:
         *memory_lines(run),
         *field("run", *_run_pieces(run, asked), separator="; "),
         *field("failures", *_failure_pieces(run.run)),
-        *field("price", *price_pieces(run.machine.price)),
+        *field("price", *price_pieces(run.machine.price, own_usd)),
         *field("bound by", *bound_pieces(run.bounds)),
     ]
 
@@ -67,7 +67,10 @@ def _layout_lines(run: TrainingPlan) -> list[str]:
     return field("measured", f"rows of {run.model}", f"{sizes} accelerators", batch)
 
 
-def cost_text(cost: Estimate | None, unit: str = "USD") -> str:
+def cost_text(cost: Estimate | None, unit: str = "USD", own_usd: float | None = None) -> str:
+    """What is rented by its rent, machines of one's own by what they take."""
+    if cost is None and own_usd is not None:
+        return f"{format_usd(own_usd)}{unit.removeprefix('USD')} of energy, your own"
     return ranged(cost, unit) if cost else "no price"
 
 
@@ -92,9 +95,11 @@ def memory_texts(parts: Sequence[Part]) -> list[str]:
     return [f"{part.name} {text}" for part, text in zip(parts, texts, strict=True)]
 
 
-def price_pieces(price: PriceUsed | None) -> list[str]:
+def price_pieces(price: PriceUsed | None, own_usd: float | None = None) -> list[str]:
     """Which row of the catalogue the cost was made with: what it buys, where, on which terms."""
     if price is None:
+        if own_usd is not None:
+            return ["your own: no rent; energy and demand charge as the bill has them"]
         return ["no price: this part is planned in accelerator-hours"]
     offer = " ".join(filter(None, (price.provider, price.instance)))
     where = f" in {price.region}" if price.region and price.region != "all" else ""

@@ -172,3 +172,8 @@ class Plan:
     def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:
         """Runs, then services."""
         return (*self.training, *self.serving)
+
+    def own_usd(self, name: str) -> float | None:
+        """What machines of one's own take for a run or service in the first year; None where it has none."""
+        uses = (each.usd for each in self.actions if each.kind == "use" and each.name == name)
+        return next(uses, None) or None
