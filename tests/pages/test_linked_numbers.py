@@ -62,14 +62,14 @@ def pieces_of(page: str) -> Iterator[tuple[str, str, str]]:
     body = page.partition("<body>")[2].partition("<h2>Where the numbers come from</h2>")[0]
     parts = re.split(r"<h2[^>]*>(.*?)</h2>", body)
     for title, held in [("", parts[0]), *zip(parts[1::2], parts[2::2], strict=True)]:
-        for table in re.findall(r"<table>.*?</table>", held):
+        for table in re.findall(r"<table[^>]*>.*?</table>", held):
             heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table)
             for row in re.findall(r"<tr>(.*?)</tr>", table.rpartition("</thead>")[2]):
                 cells = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)
                 for at, cell in enumerate(cells):
                     yield title, heads[at] if heads else cells[0], cell
         said = r"<(h1|h3|p|li)>(.*?)</\1>" if title in ("", *parts[1:2]) else r"<(h3|li)>(.*?)</\1>"
-        for _, told in re.findall(said, re.sub(r"<table>.*?</table>", "", held)):
+        for _, told in re.findall(said, re.sub(r"<table[^>]*>.*?</table>", "", held)):
             yield title, HEADLINE, told
 
 
