@@ -32,7 +32,7 @@ th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--
 td,th,dt{overflow-wrap:break-word}td{min-width:3.4rem}td a,th{white-space:nowrap}
 a.w{white-space:normal}tbody th{font-weight:400}
 .card :is(td,th){padding-right:.6rem}td>span{white-space:nowrap}
-@media (max-width:40rem){.card .h,.card .h :is(thead,tbody){display:block}
+@media (max-width:40rem){.card .h :is(table,thead,tbody){display:block}
 .card .h tr{display:flex;flex-wrap:wrap;border-bottom:1px solid var(--line)}
 .card .h :is(td,th){border:0}.card :is(th,td a){white-space:normal}}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
@@ -92,9 +92,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable
     top = (element("th", head, scope="col", cls="n" if at in right else "") for at, head in enumerate(heads))
     head = element("thead", element("tr", *top)) if headed else ""
     body = (element("tr", *(cell(at, held) for at, held in enumerate(cells))) for cells in rows)
-    return element(
-        "div", element("table", head, element("tbody", *body), cls="h" if headed else ""), cls="wide"
-    )
+    kind = "wide h" if headed else "wide"
+    return element("div", element("table", head, element("tbody", *body)), cls=kind)
 
 
 def pictures(charts: Iterable[Chart]) -> str:
