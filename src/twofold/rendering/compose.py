@@ -149,15 +149,17 @@ def _arguments(command: Command, pool: ServedPool, given: Given) -> Iterator[Nod
     for option in command.options:
         *first, last = _words(option.words, pool, given)
         yield from first
-        yield Said(last, option.because)
+        yield Said(last.value, last.because or option.because)
 
 
-def _words(words: Sequence[str], pool: ServedPool, given: Given) -> Iterator[str]:
+def _words(words: Sequence[str], pool: ServedPool, given: Given) -> Iterator[Said]:
     """Words as Compose reads them: the variable of the weights with its repository, dollars twice."""
-    model = pool.pool.model
-    name = given.weights.variable(model)
+    name = given.weights.variable(pool.weights)
     for word in words:
-        yield given.weights.expansion(model) if word == f'"${name}"' else _literal(word)
+        if word == f'"${name}"':
+            yield Said(given.weights.expansion(pool.weights), given.weights.because(pool.weights))
+        else:
+            yield Said(_literal(word), "")
 
 
 def _literal(word: str) -> str:

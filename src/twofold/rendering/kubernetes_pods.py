@@ -95,7 +95,10 @@ def weights_of(model: str, given: Given) -> list[Node]:
 def source_of(model: str, given: Given, *, in_folder: bool = False) -> Said:
     """The repository, or a folder on the volume; `in_folder`: for software that reads no repository."""
     known = "" if in_folder else given.weights.repositories.get(model, "")
-    return Said(known or f"/weights/{label(model)}", "" if known else "a folder that you fill")
+    if known:
+        return Said(known, given.weights.because(model))
+    filled = f" with {model}" if "/" in model else ""
+    return Said(f"/weights/{label(model.rpartition('/')[2])}", f"a folder that you fill{filled}")
 
 
 def container_words(options: Sequence[Option]) -> list[Node]:
@@ -151,7 +154,7 @@ def _started(pool: ServedPool, given: Given, command: Command, beside: Sequence[
     return {
         "command": [container_word(word) for word in command.program],
         "args": container_words([*command.options, *beside]),
-        "env": [*weights_of(pool.pool.model, given), *_variables(command)],
+        "env": [*weights_of(pool.weights, given), *_variables(command)],
     }
 
 

@@ -109,7 +109,7 @@ def settings_needed(run: TrainedRun, given: Given) -> list[str]:
 
 def _variables(run: TrainedRun, given: Given) -> tuple[dict[str, Node], dict[str, str]]:
     """Of what the script reads that which the claims have, and what it asks for beyond."""
-    script, weights = run_files(run, given)[0], given.weights.variable(run.run.model)
+    script, weights = run_files(run, given)[0], given.weights.variable(run.weights)
     in_folder = run.run.framework in READ_FOLDERS
     claimed: dict[str, Node] = {
         "FILES": FILES,
@@ -117,7 +117,7 @@ def _variables(run: TrainedRun, given: Given) -> tuple[dict[str, Node], dict[str
         "CHECKPOINTS": f"/checkpoints/{run.name}",
         "RUNS": Said("/checkpoints", "each run has a folder in it"),
         "TOKENIZER": Said("/weights/tokenizer", "a folder that you fill"),
-        weights: source_of(run.run.model, given, in_folder=in_folder),
+        weights: source_of(run.weights, given, in_folder=in_folder),
     }
     used, asked = used_by(script), asked_by(script)
     known = {name: value for name, value in claimed.items() if name in used}

@@ -139,7 +139,7 @@ def _application(pool: ServedPool, given: Given, *, alone: bool) -> Object:
     config: dict[str, Node] = {
         "model_loading_config": {
             "model_id": Said(model, f"{pool.at}.model"),
-            "model_source": source_of(model, given),
+            "model_source": source_of(pool.weights, given),
         },
         **(
             {"accelerator_type": Said(device, f"serving.{pool.service.name}.machine.accelerator")}

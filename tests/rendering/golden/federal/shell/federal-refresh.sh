@@ -2,7 +2,7 @@
 # refresh: 4 × 8 H200-SXM5-141GB, TP 4 · DP 8 · micro-batch 2 · light recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
 set -euo pipefail
-WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"
+WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"  # of the catalogue for llama-3.3-70b; for another write `model: OWNER/NAME`
 options=(
   --nnodes 4                                            # training.refresh.machine.node_count
   --nproc-per-node 8                                    # training.refresh.machine.accelerators_per_node

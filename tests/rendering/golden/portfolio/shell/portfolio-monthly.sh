@@ -3,7 +3,7 @@
 # By the plan of sha256 …; behind each value stands the number that set it.
 # lost: adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`
 set -euo pipefail
-WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"
+WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"  # of the catalogue for llama-3.1-8b; for another write `model: meta-llama/Llama-3.1-8B-Instruct`
 options=(
   --nnodes 1                                            # training.monthly.machine.node_count
   --nproc-per-node 8                                    # training.monthly.machine.accelerators_per_node
