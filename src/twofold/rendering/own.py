@@ -8,6 +8,7 @@ from twofold.rendering.commands import Command, Option
 from twofold.rendering.files import RenderedFile
 from twofold.rendering.records import ServedPool, TrainedRun
 
+PORT = "PORT"
 ASKED_SERVER = "set it to the command of your server, which listens on $PORT"
 ASKED_TRAINER = "set it to the command of your training software, which is started on each node"
 ASKED_IMAGE = "set it to the image of your server, which listens on PORT"
@@ -20,7 +21,7 @@ PROBED = "what ready means: your server answers /health with 200 once it can ans
 def own_server(pool: ServedPool) -> Command:
     """A server by the command in SERVER, or by its image's own."""
     told = (
-        Option("PORT", str(pool.port), "one for each pool"),
+        Option(PORT, str(pool.port), "one for each pool"),
         Option("MAX_BATCH", str(pool.pool.replica.max_batch), f"{pool.at}.replica.max_batch"),
     )
     return Command(("sh", "-c", SERVER, pool.name), (), told)

@@ -13,7 +13,7 @@ from twofold.rendering.commands import Option, commented
 from twofold.rendering.devices import is_processor
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
-from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.records import FIRST_PORT, ServedPool, TrainedRun
 from twofold.rendering.shell import shell_files
 from twofold.rendering.slices import made_before, slice_of
 
@@ -23,6 +23,7 @@ EARLY_S = 60.0  # that Slurm may send a signal before its time
 SWITCH_WAIT = "12:00:00"  # that a job waits for nodes of one leaf switch
 LEAF_NODES = 16  # a job of no more nodes finds room below one
 TORCHRUN_WAITS_S = 30.0  # for its ranks, between telling them and ending them
+PORT_TOLD = ' --port "$PORT"'
 FOLDER = 'export FILES="${FILES:-${SLURM_SUBMIT_DIR:-.}}"'
 # The first node's name is an address for all others; a task knows its node by SLURM_NODEID.
 FIRST_NODE = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"; export MASTER_ADDR'
@@ -60,8 +61,11 @@ def _training_job(run: TrainedRun, given: Given) -> RenderedFile:
 
 
 def _serving_job(pool: ServedPool, given: Given) -> RenderedFile:
-    """Each replica is a task of an array."""
-    lost = ["one address for all replicas: put a gateway before the nodes that they are on"]
+    """Each replica is a task of an array, with a port of its own: several may share a node."""
+    first = FIRST_PORT + sum(each.pool.replica_count for each in given.pools[: given.pools.index(pool)])
+    lost = ["one address for all replicas: put a gateway before the addresses below"]
+    if pool.role and pool.pool.replica.accelerator_count < pool.service.machine.accelerators_per_node:
+        lost.append("ports on which caches move: two workers of a kind on a node need one each")
     lost += made_before(pool.service.machine.accelerator, given)
     if pool.nodes_per_replica > 1:
         lost.append(f"the {pool.nodes_per_replica} nodes of a replica: join them as its engine says")
@@ -69,11 +73,20 @@ def _serving_job(pool: ServedPool, given: Given) -> RenderedFile:
         "#!/usr/bin/env bash",
         *_directives(_pool_options(pool, given)),
         *head(pool.title, given.digest, lost),
+        "# The addresses of the replicas that run, wherever their tasks are:",
+        f"#   {_listed(pool, first)}",
         "set -euo pipefail",
         FOLDER,
-        f'exec srun --ntasks=1 "$FILES/{pool.name}.sh"',
+        f'PORT="$(({first} + SLURM_ARRAY_TASK_ID))"; export PORT  # one for each replica',
+        f'exec srun --ntasks=1 "$FILES/{pool.name}.sh"{"" if pool.is_own else PORT_TOLD}',
     ]
     return RenderedFile(f"{pool.name}.sbatch", "\n".join(lines) + "\n", executable=True)
+
+
+def _listed(pool: ServedPool, first_port: int) -> str:
+    """Where replicas are, by Slurm itself: a task that was queued again is somewhere else."""
+    queued = f"squeue --me --name={pool.name} --states=RUNNING --array --noheader --format='%B %K'"
+    return f"""{queued} | awk '{{print "http://" $1 ":" {first_port} + $2}}'"""
 
 
 def _run_options(run: TrainedRun, given: Given) -> list[Option]:
