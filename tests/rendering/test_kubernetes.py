@@ -105,6 +105,10 @@ def test_replicas_nodes_and_quotas_add_up_to_the_plan(base: Plan, data: st.DataO
     assert (hard[0] if hard else {}) == {f"requests.{name}": count for name, count in wanted.items()}
 
 
+def amount(count: int | str) -> int:
+    return int(str(count).removesuffix("Gi"))
+
+
 def devices_of(plan: Plan) -> dict[str, Accelerator]:
     known, names = load_catalog().named(Accelerator), {each.machine.accelerator for each in plan.halves}
     return {name: known[name.partition(":")[0]] for name in names}
@@ -117,14 +121,22 @@ def test_the_queue_holds_what_its_jobs_ask_for(base: Plan, data: st.DataObject) 
     asked: Counter[str] = Counter()
     for each in found.of("JobSet"):
         job = each["spec"]["replicatedJobs"][0]["template"]["spec"]
-        limits = job["template"]["spec"]["containers"][0].get("resources", {"limits": {"pods": 1}})["limits"]
-        asked.update({name: count * job["parallelism"] for name, count in limits.items()})
+        resources = job["template"]["spec"]["containers"][0].get("resources", {})
+        parts = resources.get("limits", {"pods": 1}) | resources.get("requests", {})
+        asked.update({name: amount(count) * job["parallelism"] for name, count in parts.items()})
     groups = [group for each in found.of("ClusterQueue") for group in each["spec"]["resourceGroups"]]
+    covered = [resource for group in groups for resource in group["coveredResources"]]
+    assert len(set(covered)) == len(covered)  # the interface refuses one in two groups
+    for group in groups:
+        for flavor in group["flavors"]:  # and a flavor without one of its group
+            assert [part["name"] for part in flavor["resources"]] == group["coveredResources"]
     quotas = [part for group in groups for flavor in group["flavors"] for part in flavor["resources"]]
     held: Counter[str] = Counter()
     for part in quotas:
-        held[part["name"]] += part["nominalQuota"]
-    assert held == asked
+        held[part["name"]] += amount(part["nominalQuota"])
+    assert set(held) == set(asked)  # what a pod asks for and no queue covers is never admitted
+    assert all(held[name] == asked[name] for name in asked if name != "pods")
+    assert held["pods"] >= asked["pods"]
     flavors = {flavor["name"] for group in groups for flavor in group["flavors"]}
     assert flavors == {each["metadata"]["name"] for each in found.of("ResourceFlavor")}
 

@@ -72,6 +72,7 @@ def test_replicas_that_share_a_node_have_ports_of_their_own_and_are_listed_with_
     for path, text in jobs.items():
         pool = path.removesuffix(".sbatch")
         environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "FILES": ".", "POOL": pool}
+        environment["SLURM_CPUS_PER_TASK"] = "9"
         last = int(directives(text)["array"].partition("-")[2])
         for task in range(last + 1):
             more = environment | {"SLURM_ARRAY_TASK_ID": str(task)}

@@ -14,7 +14,8 @@ from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened, sta
 from twofold.app.sources import SpecSource
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
-from twofold.catalog.types import Accelerator, Model, Partition
+from twofold.catalog.types import Accelerator, Model, Node, Partition
+from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import EmptyError, ValueRefusedError
 from twofold.rendering.compose import compose_files
@@ -133,7 +134,14 @@ def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
         for part in catalog.rows(Partition)
         if f"{part.accelerator}:{part.profile}" in names
     }
-    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices, cut)
+    servers = {name for each in plan.halves for name in _servers(each.machine)}
+    kept = catalog.named(Node)
+    nodes = {name: catalog.node(name) for name in servers if name.partition(":")[0] in kept}
+    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices, cut, nodes)
+
+
+def _servers(machine: Machine) -> tuple[str, ...]:
+    return machine.node, *((machine.price.instance,) if machine.price else ())
 
 
 def _by_family(run: TrainedRun, catalog: Catalog) -> TrainedRun:

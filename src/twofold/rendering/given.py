@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from twofold.catalog.types import Accelerator, Model, Partition
+from twofold.catalog.types import Accelerator, Model, Node, Partition
 from twofold.contracts.results.plan import Plan
 from twofold.rendering.commands import Command
 from twofold.rendering.engines import engine_command
@@ -26,6 +26,7 @@ class Given:
     models: Mapping[str, Model]  # by name
     devices: Mapping[str, Accelerator]  # of the plan's machines, as far as a catalogue has them
     slices: Mapping[str, Partition] = field(default_factory=dict)  # of these, what are slices of a device
+    nodes: Mapping[str, Node] = field(default_factory=dict)  # servers and instances, by the plan's names
 
     def engine_command(self, pool: ServedPool) -> Command:
         """How a replica starts; its weights are the shell's variable of the model."""

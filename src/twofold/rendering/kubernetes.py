@@ -6,6 +6,7 @@ from twofold.core.errors import ValueRefusedError
 from twofold.rendering.devices import plugin_name
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
+from twofold.rendering.hosts import unknown_share
 from twofold.rendering.kubernetes_pods import VALLEYS, engine_image, in_valleys, named
 from twofold.rendering.kubernetes_serving import replicas
 from twofold.rendering.kubernetes_traffic import alarms, around, monitor
@@ -77,6 +78,7 @@ def _lost(pool: ServedPool, given: Given) -> list[str]:
     """What the plan has of a pool and these objects have not."""
     lost = [PROBED] if pool.is_own else [*given.engine_command(pool).lost]
     lost += counted_as_whole(pool.service.machine.accelerator, given)
+    lost += unknown_share(pool.service.machine, given)
     if not runtime_of(pool).histograms:
         counting = "what your server counts is not known" if pool.is_own else ""
         lost.append(f"alarms and scaling: {counting or f'{engine_name(pool)} counts no latencies'}")
@@ -99,7 +101,7 @@ def _lost(pool: ServedPool, given: Given) -> list[str]:
 def _trained(run: TrainedRun, given: Given) -> RenderedFile:
     machine = run.run.machine
     lost = [f"an image with {run.software}: its tag below `images` in kustomization.yaml"]
-    lost += counted_as_whole(machine.accelerator, given)
+    lost += [*counted_as_whole(machine.accelerator, given), *unknown_share(machine, given)]
     if machine.fabric not in ("none", "ethernet") and slice_of(machine.accelerator, given) is None:
         lost.append(f"{machine.fabric}: add the resource by which your cluster gives pods its network cards")
     objects = job_set(run, given), reached(run, given)

@@ -7,6 +7,7 @@ from twofold.contracts.results.parts import Machine
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.devices import image_vendor, plugin_name
 from twofold.rendering.given import Given
+from twofold.rendering.hosts import share_of
 from twofold.rendering.records import ServedPool, label
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, runtime_of
 from twofold.rendering.slices import VGPU_LABEL, slice_of
@@ -39,9 +40,20 @@ def named(kind: str, version: str, name: str, given: Given, **more: Node) -> dic
 
 
 def devices(machine: Machine, count: int, at: str, given: Given) -> dict[str, Node]:
-    """What a pod asks of its node; nothing for processors, of which it has the node alone."""
-    plugin = plugin_name(machine.accelerator, given.devices)
-    return {"resources": {"limits": {plugin: Said(count, at)}}} if plugin else {}
+    """What a pod asks of its node: accelerators, and their share of the rest as far as it is known.
+
+    Without requests a pod is the first to be ended where its node runs out of memory.
+    """
+    plugin, share = plugin_name(machine.accelerator, given.devices), share_of(machine, count, given)
+    found: dict[str, Node] = {}
+    if share is not None:
+        found["requests"] = {
+            "cpu": Said(share.cpu_count, share.because_cpu),
+            "memory": Said(f"{share.memory_gib}Gi", share.because_memory),
+        }
+    if plugin:
+        found["limits"] = {plugin: Said(count, at)}
+    return {"resources": found} if found else {}
 
 
 def placement(machine: Machine, at: str, given: Given) -> dict[str, Node]:
