@@ -50,6 +50,9 @@ def _service_file(pools: Sequence[ServedPool], given: Given) -> RenderedFile:
             port, devices = FIRST_PORT + len(services), range(device, device + size)
             services[f"{pool.name}-{number + 1}"] = _replica(pool, command, given, port, devices)
             device += size
+    if len(services) > 1:
+        last = FIRST_PORT + len(services) - 1
+        lost.append(f"one address for all replicas: put a gateway before ports {FIRST_PORT} to {last}")
     name = label(given.plan.name, first.name)
     machine = f"{first.machine.accelerators_per_node} × {first.machine.accelerator}"
     said = f"{first.name}: what one machine of {machine} holds"
