@@ -5,7 +5,7 @@ from math import ceil
 
 from twofold.contracts.results.parts import Machine
 from twofold.rendering.commands import Command, Option
-from twofold.rendering.devices import image_vendor, plugin_name
+from twofold.rendering.devices import PRODUCT, image_vendor, plugin_name, product_label
 from twofold.rendering.given import Given
 from twofold.rendering.hosts import share_of
 from twofold.rendering.records import ServedPool, label
@@ -60,8 +60,8 @@ def placement(machine: Machine, at: str, given: Given) -> dict[str, Node]:
     """Which nodes a pod may stand on."""
     plugin = plugin_name(machine.accelerator, given.devices)
     found: dict[str, Node] = {}
-    if machine.price is not None:
-        found["nodeSelector"] = {INSTANCE: Said(machine.price.instance, f"{at}.price.instance")}
+    if chosen := node_labels(machine, at):
+        found["nodeSelector"] = chosen
     part = slice_of(machine.accelerator, given)
     if part is not None and part.kind == "vgpu":
         # The node is a virtual machine, which the instance that it is cut out of does not name.
@@ -70,6 +70,22 @@ def placement(machine: Machine, at: str, given: Given) -> dict[str, Node]:
         whole = plugin if "/mig-" not in plugin else "nvidia.com/gpu"
         found["tolerations"] = [{"key": whole, "operator": "Exists", "effect": "NoSchedule"}]
     return found
+
+
+def node_labels(machine: Machine, at: str) -> dict[str, Node]:
+    """Of the instances that are rented, else of nodes with these devices; none where nothing is known."""
+    if machine.price is not None:
+        return {INSTANCE: Said(machine.price.instance, f"{at}.price.instance")}
+    product = product_label(machine.accelerator)
+    return {PRODUCT: Said(product, f"{at}.accelerator")} if product else {}
+
+
+def unknown_nodes(machine: Machine, given: Given) -> list[str]:
+    """A line of a file's head where a pod may stand on nodes with any devices of the same plugin."""
+    plugin = plugin_name(machine.accelerator, given.devices)
+    if not plugin or "/mig-" in plugin or node_labels(machine, ""):
+        return []
+    return [f"which nodes: no label is known of those with {machine.accelerator}; add a nodeSelector"]
 
 
 def alone(machine: Machine, name: str, given: Given) -> dict[str, Node]:

@@ -8,7 +8,6 @@ from twofold.rendering.devices import plugin_name
 from twofold.rendering.given import Given
 from twofold.rendering.hosts import Share, share_of
 from twofold.rendering.kubernetes_pods import (
-    INSTANCE,
     NAME,
     alone,
     devices,
@@ -16,6 +15,7 @@ from twofold.rendering.kubernetes_pods import (
     labels,
     mounts,
     named,
+    node_labels,
     placement,
     source_of,
     volumes,
@@ -224,7 +224,6 @@ def _flavor(run: TrainedRun) -> str:
 
 
 def _flavor_object(kind: str, run: TrainedRun, given: Given) -> Object:
-    price = run.run.machine.price
-    nodes: Node = {INSTANCE: Said(price.instance, f"{run.at}.machine.price.instance")} if price else {}
-    spec: dict[str, Node] = {"nodeLabels": nodes} if price else {}
+    nodes = node_labels(run.run.machine, f"{run.at}.machine")
+    spec: dict[str, Node] = {"nodeLabels": nodes} if nodes else {}
     return {**named("ResourceFlavor", "kueue.x-k8s.io/v1beta2", kind, given), "spec": spec}
