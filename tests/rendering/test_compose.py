@@ -60,6 +60,15 @@ def test_what_one_machine_has_no_room_for_is_lost(examples: dict[str, Plan]) -> 
     assert "# lost: the run finetune" in text
 
 
+@pytest.mark.parametrize(("size", "count"), [(1, 3), (8, 1)])
+def test_replicas_on_ports_of_their_own_have_no_one_address(
+    size: int, count: int, examples: dict[str, Plan]
+) -> None:
+    (text,) = texts(on_nvidia(examples["finetune"], accelerator_count=size), "compose").values()
+    said = f"# lost: one address for all replicas: put a gateway before ports 8000 to {7999 + count}"
+    assert (said in text) == (count > 1)
+
+
 def test_health_is_a_completion_by_the_model(examples: dict[str, Plan]) -> None:
     for each in services(examples["finetune"]).values():
         test = each["healthcheck"]["test"]

@@ -100,12 +100,16 @@ def test_replicas_nodes_and_quotas_add_up_to_the_plan(base: Plan, data: st.DataO
     wanted: Counter[str] = Counter()
     for service, pool in pools:
         name = plugin_name(service.machine.accelerator, devices)
-        wanted[name] += pool.replica_count * pool.replica.accelerator_count
+        wanted[name] += (pool.replica_count + 1) * pool.replica.accelerator_count  # and a canary
     for run in plan.training:
         wanted[plugin_name(run.machine.accelerator, devices)] += run.machine.accelerator_count
     del wanted[""]
     hard = [each["spec"]["hard"] for each in found.of("ResourceQuota")]
     assert (hard[0] if hard else {}) == {f"requests.{name}": count for name, count in wanted.items()}
+
+
+def amount(count: int | str) -> int:
+    return int(str(count).removesuffix("Gi"))
 
 
 def devices_of(plan: Plan) -> dict[str, Accelerator]:
@@ -120,14 +124,22 @@ def test_the_queue_holds_what_its_jobs_ask_for(base: Plan, data: st.DataObject) 
     asked: Counter[str] = Counter()
     for each in found.of("JobSet"):
         job = each["spec"]["replicatedJobs"][0]["template"]["spec"]
-        limits = job["template"]["spec"]["containers"][0].get("resources", {"limits": {"pods": 1}})["limits"]
-        asked.update({name: count * job["parallelism"] for name, count in limits.items()})
+        resources = job["template"]["spec"]["containers"][0].get("resources", {})
+        parts = resources.get("limits", {"pods": 1}) | resources.get("requests", {})
+        asked.update({name: amount(count) * job["parallelism"] for name, count in parts.items()})
     groups = [group for each in found.of("ClusterQueue") for group in each["spec"]["resourceGroups"]]
+    covered = [resource for group in groups for resource in group["coveredResources"]]
+    assert len(set(covered)) == len(covered)  # the interface refuses one in two groups
+    for group in groups:
+        for flavor in group["flavors"]:  # and a flavor without one of its group
+            assert [part["name"] for part in flavor["resources"]] == group["coveredResources"]
     quotas = [part for group in groups for flavor in group["flavors"] for part in flavor["resources"]]
     held: Counter[str] = Counter()
     for part in quotas:
-        held[part["name"]] += part["nominalQuota"]
-    assert held == asked
+        held[part["name"]] += amount(part["nominalQuota"])
+    assert set(held) == set(asked)  # what a pod asks for and no queue covers is never admitted
+    assert all(held[name] == asked[name] for name in asked if name != "pods")
+    assert held["pods"] >= asked["pods"]
     flavors = {flavor["name"] for group in groups for flavor in group["flavors"]}
     assert flavors == {each["metadata"]["name"] for each in found.of("ResourceFlavor")}
 
@@ -306,3 +318,25 @@ def test_a_packaged_schema_of_kubernetes_takes_the_objects(name: str, examples: 
     core = ("Deployment", "PodDisruptionBudget", "NetworkPolicy", "ResourceQuota", "PriorityClass")
     for each in Rendered(examples[name]).of(*core):
         validate.validate(each, "1.37", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "label"),
+    [("H100-SXM5-80GB", "NVIDIA-H100-80GB-HBM3"), ("L40S", "NVIDIA-L40S"), ("H800-SXM5-80GB", "")],
+)
+def test_nodes_of_the_user_are_chosen_by_their_devices(
+    accelerator: str, label: str, examples: dict[str, Plan]
+) -> None:
+    """Pods of a plan for H100 stood on any node with a GPU, as nobody rents an instance by its name."""
+    plan: Any = examples["assistant"]
+    run, service = plan.training[0], plan.serving[0]
+    machine = replace(run.machine, accelerator=accelerator, price=None)
+    own = replace(service, machine=replace(service.machine, accelerator=accelerator, price=None))
+    found = Rendered(replace(plan, training=(replace(run, machine=machine),), serving=(own,)))
+    pods = [template(each["spec"]) for each in found.of("Deployment")]
+    pods += [template(each["spec"]["replicatedJobs"][0]["template"]["spec"]) for each in found.of("JobSet")]
+    chosen = {"nvidia.com/gpu.product": label} if label else None
+    assert pods and all(pod.get("nodeSelector") == chosen for pod in pods)
+    assert [each["spec"].get("nodeLabels") for each in found.of("ResourceFlavor")] == [chosen]
+    text = "".join(found.files.values())
+    assert (f"lost: which nodes: no label is known of those with {accelerator}" in text) == (not label)

@@ -118,3 +118,16 @@ def test_a_server_that_follows_the_load_is_scaled_by_its_rate(plan: Plan) -> Non
 def test_a_plan_of_nothing_is_refused(plan: Plan) -> None:
     with pytest.raises(EmptyError, match="nothing that starts"):
         render(replace(plan, training=(), serving=()))
+
+
+def test_replicas_of_slurm_are_told_ports_of_their_own(plan: Plan, tmp_path: Path) -> None:
+    files = texts(plan, "slurm")
+    (tmp_path / "srun").write_text('#!/bin/bash\nexec bash "${@: -1}"\n', "utf-8")
+    (tmp_path / "srun").chmod(0o755)
+    (tmp_path / "ads-rank.sh").write_text(files["ads-rank.sh"], "utf-8")
+    told = {"FILES": str(tmp_path), "SERVER": "echo $PORT", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    for task in ("0", "2"):
+        environment = told | {"SLURM_ARRAY_TASK_ID": task}
+        line = ["bash", "-c", files["ads-rank.sbatch"]]
+        done = subprocess.run(line, env=environment, check=True, capture_output=True, text=True)
+        assert done.stdout.strip() == f"800{task}"

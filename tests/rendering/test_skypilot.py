@@ -1,6 +1,7 @@
 """SkyPilot's tasks and services hold the plan's counts, offers and scaling."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -15,7 +16,7 @@ from twofold.contracts.results.plan import Plan
 
 # Fields of SkyPilot 0.14.1, sky/utils/schemas.py: get_task_schema, get_service_schema, get_resources_schema.
 TASK = {"name", "service", "resources", "num_nodes", "workdir", "envs", "secrets", "setup", "run"}
-RESOURCES = {"infra", "use_spot", "accelerators", "ports"}
+RESOURCES = {"infra", "use_spot", "accelerators", "ports", "network_tier"}
 SERVICE = {"readiness_probe", "replica_policy", "replicas"}
 POLICY = {"min_replicas", "max_replicas", "num_overprovision", "target_qps_per_replica"}
 
@@ -68,10 +69,51 @@ def test_the_leased_offer_is_asked_for(examples: dict[str, Plan]) -> None:
         halves = examples[name].halves
         prices = {half.machine.price.provider for half in halves if half.machine.price is not None}
         resources = [task["resources"] for task in tasks(examples[name])]
-        asked = {each["infra"].partition("/")[0] for each in resources if "infra" in each}
-        assert asked <= prices
+        asked = {each["infra"].partition("/")[0] for each in resources}  # each is somewhere
+        assert asked <= prices | {"k8s"}
         found |= asked
     assert found
+
+
+def leased(plan: Plan, provider: str | None, fabric: str = "infiniband") -> Plan:
+    """The first run on machines of a provider, or of the user."""
+    run = plan.training[0]
+    price = run.machine.price and provider and replace(run.machine.price, provider=provider)
+    machine = replace(run.machine, price=price or None, fabric=fabric)
+    return replace(plan, training=(replace(run, machine=machine),), serving=())
+
+
+@pytest.mark.parametrize("provider", [None, "lakeside"])
+def test_machines_that_no_cloud_has_are_rented_from_none(
+    provider: str | None, examples: dict[str, Plan]
+) -> None:
+    """Without an `infra` the task of a spec's own machines went to the cheapest cloud."""
+    plan = leased(examples["assistant"], provider)
+    (task,) = tasks(plan)
+    assert task["resources"]["infra"] == "k8s" and "use_spot" not in task["resources"]
+    text = render(plan, "skypilot").files[0].text
+    assert f"# lost: {provider or 'your own machines'}: " in text and "`k8s/CONTEXT`" in text
+    assert "# lost: infiniband: `network_tier: best` where" in text
+
+
+@pytest.mark.parametrize(
+    ("provider", "fabric", "asked"),
+    [
+        ("nebius", "infiniband", True),
+        ("aws", "efa", True),
+        ("gcp", "tcpx", True),
+        ("lambda", "infiniband", False),
+        ("aws", "ethernet", False),
+    ],
+)
+def test_the_fabric_of_a_run_is_asked_for_or_lost(
+    provider: str, fabric: str, asked: bool, examples: dict[str, Plan]
+) -> None:
+    plan = leased(examples["assistant"], provider, fabric)
+    (task,) = tasks(plan)
+    assert task["resources"].get("network_tier") == ("best" if asked else None)
+    lost = f"# lost: {fabric}: " in render(plan, "skypilot").files[0].text
+    assert lost == (not asked and fabric != "ethernet")
 
 
 def test_what_the_cloud_cannot_be_told_is_lost_aloud(examples: dict[str, Plan]) -> None:

@@ -64,7 +64,8 @@ def test_replicas_of_compose_have_a_slice_each(plan: Plan) -> None:
 
 def test_kubernetes_counts_slices_by_their_own_name(plan: Plan) -> None:
     text = "".join(files(plan, "kubernetes", MIG).values())
-    assert "nvidia.com/mig-1g.10gb: 1 " in text and "requests.nvidia.com/mig-1g.10gb: 8 " in text
+    assert "nvidia.com/mig-1g.10gb: 1 " in text
+    assert "requests.nvidia.com/mig-1g.10gb: 9 " in text  # eight replicas and a canary
     assert "nvidia.com/gpu: " not in text
     virtual = "".join(files(plan, "kubernetes", VGPU).values())
     assert 'nvidia.com/vgpu.present: "true"' in virtual and "nvidia.com/gpu: 1 " in virtual

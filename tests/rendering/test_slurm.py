@@ -56,6 +56,42 @@ def test_replicas_are_tasks_of_an_array(files_of: Callable[[str, str], Files]) -
     assert (said["array"], said["gpus-per-node"], said["nodes"]) == ("0-11", "8", "1")
 
 
+def test_replicas_that_share_a_node_have_ports_of_their_own_and_are_listed_with_them(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    """All listened on port 8000, so that the second on a node ended at once."""
+    (tmp_path / "srun").write_text("#!/bin/bash\necho srun $*\n", "utf-8")
+    queued = "#!/bin/bash\n[[ \"$*\" == *--name=$POOL* ]] && printf 'n1 0\\nn1 1\\nn2 2\\n'\n"
+    (tmp_path / "squeue").write_text(queued, "utf-8")
+    for name in ("srun", "squeue"):
+        (tmp_path / name).chmod(0o755)
+    taken: list[int] = []
+    files = texts(examples["assistant"], "slurm")
+    jobs = {path: text for path, text in files.items() if path.endswith(".sbatch") and "serve" in path}
+    assert len(jobs) == 3
+    for path, text in jobs.items():
+        pool = path.removesuffix(".sbatch")
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "FILES": ".", "POOL": pool}
+        environment["SLURM_CPUS_PER_TASK"] = "9"
+        last = int(directives(text)["array"].partition("-")[2])
+        for task in range(last + 1):
+            more = environment | {"SLURM_ARRAY_TASK_ID": str(task)}
+            done = subprocess.run(["bash", "-c", text], env=more, check=True, capture_output=True, text=True)
+            assert f"{pool}.sh --port " in done.stdout
+            taken.append(int(done.stdout.split()[-1]))
+        line = next(each[1:] for each in text.splitlines() if "squeue" in each)
+        done = subprocess.run(
+            ["bash", "-c", line], env=environment, check=True, capture_output=True, text=True
+        )
+        first = taken[-1] - last
+        assert done.stdout.split() == [
+            f"http://n1:{first}",
+            f"http://n1:{first + 1}",
+            f"http://n2:{first + 2}",
+        ]
+    assert sorted(taken) == [*range(8000, 8000 + len(taken))]
+
+
 def test_what_a_job_starts_are_the_scripts_of_the_shell(files_of: Callable[[str, str], Files]) -> None:
     shell, slurm = files_of("portfolio", "shell"), files_of("portfolio", "slurm")
     assert {path: slurm[path] for path in shell} == shell

@@ -15,7 +15,7 @@ from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.rooflines import serving_roofline
 from twofold.answer.runners_up import weighed
-from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool, success_of
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool, models_of, success_of
 from twofold.answer.serving_replica import (
     cold_start,
     exchanged_bytes,
@@ -112,7 +112,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         cold_start_parts=start_parts,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         choices=weighed(pools, choice, cost, context) if context.in_full else (),
-        pools=tuple(_pool_plan(pool, choice) for pool in pools),
+        pools=tuple(_pool_plan(pool, choice, context) for pool in pools),
         tiers=tiers,
         **(_pictured(pools, main, choice) if context.in_full else {}),
         **_of_decoding(main, gains, choice, context),
@@ -164,18 +164,27 @@ def _machine(choice: ServingChoice, context: Context) -> Machine:
     )
 
 
-def _pool_plan(pool: serving_pools.DrawnPool, choice: ServingChoice) -> serving.Pool:
-    chosen = pool.pool
+def _pool_plan(pool: serving_pools.DrawnPool, choice: ServingChoice, context: Context) -> serving.Pool:
+    chosen, replica = pool.pool, _replica_plan(pool, choice)
     return serving.Pool(
         name=chosen.classes[0],
         classes=chosen.classes,
         model=chosen.variant,
-        replica=_replica_plan(pool, choice),
+        replica=replica,
         replica_count=chosen.count.total,
         spare_count=chosen.count.spare,
         rate_per_replica_per_s=chosen.limit_per_s,
         virtual_overhead_fraction=choice.offer.overhead_fraction,
+        repository=_repository(chosen.variant, replica.weights_format or "", choice, context),
     )
+
+
+def _repository(model: str, weights_format: str, choice: ServingChoice, context: Context) -> str:
+    """What the spec calls a model of it; where several have one shape, that published as it is served."""
+    references = choice.entry.model, *(each.model for each in choice.entry.variants)
+    known = zip(models_of(choice.entry, context), references, strict=True)
+    fits = {shape.native_format: each.repository for (shape, _), each in known if shape.name == model}
+    return fits.get(weights_format, next(iter(fits.values()), ""))
 
 
 def _losers(choice: ServingChoice) -> Iterator[Loser]:

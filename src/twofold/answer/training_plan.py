@@ -73,6 +73,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         tenancy=_tenancy(choice, trained.step, context) if context.in_full else (),
         roofline=training_roofline(trained) if context.in_full else None,
         delivery=delivered,
+        repository=entry.model.repository,
     )
     return with_letters(plan, chosen.offer.accelerator.name, context.constants, choice.scope)
 

@@ -14,7 +14,8 @@ from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened, sta
 from twofold.app.sources import SpecSource
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
-from twofold.catalog.types import Accelerator, Partition
+from twofold.catalog.types import Accelerator, Model, Node, Partition
+from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import EmptyError, ValueRefusedError
 from twofold.rendering.compose import compose_files
@@ -117,12 +118,14 @@ def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
     readable(ready.plan)
     plan, described = ready.plan, {each.name: each for each in ready.plan.models}
     models = {name: described.get(name) or catalog.model(name) for name in models_of(plan)}
-    weights = Weights({name: _repository(name, catalog) for name in models if name not in described})
     pools = served_pools(plan, {name: model.max_context_tokens for name, model in models.items()})
-    formats = {name: model.native_format for name, model in models.items()}
     runs = trained_runs(plan, _families(catalog))
     apart([*(pool.name for pool in pools), *(run.name for run in runs)])
-    apart([weights.variable(name) for name in models])
+    named = {each.weights: each.pool.model for each in pools if not each.is_own}
+    named |= {each.weights: each.run.model for each in runs if not each.is_own}
+    formats = {each: _as_named(each, model, models, catalog).native_format for each, model in named.items()}
+    weights = _weights({each: model for each, model in named.items() if each not in described}, catalog)
+    apart([weights.variable(each) for each in named])
     known, names = catalog.named(Accelerator), {each.machine.accelerator for each in plan.halves}
     devices = {name: known[head] for name in names if (head := name.partition(":")[0]) in known}
     cut = {
@@ -130,7 +133,14 @@ def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
         for part in catalog.rows(Partition)
         if f"{part.accelerator}:{part.profile}" in names
     }
-    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices, cut)
+    servers = {name for each in plan.halves for name in _servers(each.machine)}
+    kept = catalog.named(Node)
+    nodes = {name: catalog.node(name) for name in servers if name.partition(":")[0] in kept}
+    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices, cut, nodes)
+
+
+def _servers(machine: Machine) -> tuple[str, ...]:
+    return machine.node, *((machine.price.instance,) if machine.price else ())
 
 
 def _families(catalog: Catalog) -> dict[str, str]:
@@ -139,19 +149,37 @@ def _families(catalog: Catalog) -> dict[str, str]:
     return {str(row["alias"]): str(row["name"]) for row in rows}
 
 
-def _repository(model: str, catalog: Catalog) -> str:
-    """The hub's repository of a model's weights, tuned maybe, where an alias names it."""
+def _as_named(weights: str, model: str, models: Mapping[str, Model], catalog: Catalog) -> Model:
+    """The model of weights; a repository's name tells in which format they are published."""
+    return models[model] if weights == model else catalog.model(weights)
+
+
+def _weights(named: Mapping[str, str], catalog: Catalog) -> Weights:
+    """Where weights are, by what they are known by: the repository itself, or a model of the catalogue's."""
+    known, said = dict[str, str](), dict[str, str]()
+    for weights, model in named.items():
+        if weights != model:
+            known[weights], said[weights] = weights, "as the spec names it"
+        elif found := _repositories(model, catalog):
+            known[weights] = found[0]
+            other = found[1] if len(found) > 1 else "OWNER/NAME"
+            said[weights] = f"of the catalogue for {model}; for another write `model: {other}`"
+    return Weights(known, said)
+
+
+def _repositories(model: str, catalog: Catalog) -> list[str]:
+    """The hub's repositories of a model's weights, tuned maybe, that aliases name; the plainest first."""
     wanted = canonical(model)
     names = [
         str(row["alias"])
         for row in catalog.table("aliases").rows
         if row["name"] == model and row["kind"] == "model"
     ]
+    found = []
     for name in sorted((each for each in names if each.count("/") == 1), key=len):
         tail = re.sub(rf"[-_]({'|'.join(VARIANTS)})$", "", name.partition("/")[2], flags=re.I)
-        if canonical(tail) == wanted:
-            return name
-    return ""
+        found += [name] if canonical(tail) == wanted else []
+    return found
 
 
 TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProxyType(

@@ -52,10 +52,14 @@ def option_lines(options: Sequence[Option]) -> Iterator[str]:
 
 def variable_lines(variables: Sequence[Option]) -> Iterator[str]:
     """Variables as a shell exports them."""
-    said = [(f"export {each.flag}={shlex.quote(each.value)}", each.because) for each in variables]
+    said = [(f"export {each.flag}={_shown(each.value)}", each.because) for each in variables]
     yield from commented(said)
 
 
 def _quoted(option: Option) -> str:
     """Words that a shell reads back as they are; a variable of the file stays one."""
-    return " ".join(word if word.startswith('"$') else shlex.quote(word) for word in option.words)
+    return " ".join(_shown(word) for word in option.words)
+
+
+def _shown(word: str) -> str:
+    return word if word.startswith('"$') else shlex.quote(word)

@@ -50,6 +50,9 @@ def _service_file(pools: Sequence[ServedPool], given: Given) -> RenderedFile:
             port, devices = FIRST_PORT + len(services), range(device, device + size)
             services[f"{pool.name}-{number + 1}"] = _replica(pool, command, given, port, devices)
             device += size
+    if len(services) > 1:
+        last = FIRST_PORT + len(services) - 1
+        lost.append(f"one address for all replicas: put a gateway before ports {FIRST_PORT} to {last}")
     name = label(given.plan.name, first.name)
     machine = f"{first.machine.accelerators_per_node} × {first.machine.accelerator}"
     said = f"{first.name}: what one machine of {machine} holds"
@@ -149,15 +152,17 @@ def _arguments(command: Command, pool: ServedPool, given: Given) -> Iterator[Nod
     for option in command.options:
         *first, last = _words(option.words, pool, given)
         yield from first
-        yield Said(last, option.because)
+        yield Said(last.value, last.because or option.because)
 
 
-def _words(words: Sequence[str], pool: ServedPool, given: Given) -> Iterator[str]:
+def _words(words: Sequence[str], pool: ServedPool, given: Given) -> Iterator[Said]:
     """Words as Compose reads them: the variable of the weights with its repository, dollars twice."""
-    model = pool.pool.model
-    name = given.weights.variable(model)
+    name = given.weights.variable(pool.weights)
     for word in words:
-        yield given.weights.expansion(model) if word == f'"${name}"' else _literal(word)
+        if word == f'"${name}"':
+            yield Said(given.weights.expansion(pool.weights), given.weights.because(pool.weights))
+        else:
+            yield Said(_literal(word), "")
 
 
 def _literal(word: str) -> str:

@@ -37,6 +37,32 @@ SKY_HEADS = (
     *("V100", "T4", "A10G", "A10", "L40S", "L40", "L4", "H100", "H200"),
     *("B200", "B300", "GB200", "MI300X"),
 )
+# What GPU feature discovery calls a node's devices: the driver's name, with dashes.
+PRODUCT = "nvidia.com/gpu.product"
+PRODUCTS = {
+    "A100-SXM4-40GB": "NVIDIA-A100-SXM4-40GB",
+    "A100-SXM4-80GB": "NVIDIA-A100-SXM4-80GB",
+    "A100-PCIe-40GB": "NVIDIA-A100-PCIE-40GB",
+    "A100-PCIe-80GB": "NVIDIA-A100-80GB-PCIe",
+    "H100-SXM5-80GB": "NVIDIA-H100-80GB-HBM3",
+    "H100-PCIe-80GB": "NVIDIA-H100-PCIe",
+    "H100-NVL-94GB": "NVIDIA-H100-NVL",
+    "H200-SXM5-141GB": "NVIDIA-H200",
+    "B200-SXM-180GB": "NVIDIA-B200",
+    "L40S": "NVIDIA-L40S",
+    "L40": "NVIDIA-L40",
+    "L4": "NVIDIA-L4",
+    "A10": "NVIDIA-A10",
+    "A10G": "NVIDIA-A10G",
+    "A30": "NVIDIA-A30",
+    "A40": "NVIDIA-A40",
+    "T4": "Tesla-T4",
+}
+
+
+def product_label(name: str) -> str:
+    """The label of nodes with these devices, slices of them included; "" where it is not known."""
+    return PRODUCTS.get(name.partition(":")[0], "")
 
 
 def is_processor(name: str, devices: Mapping[str, Accelerator]) -> bool:

@@ -17,9 +17,13 @@ class RenderedFile:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where the weights of models are, as far as it is known: a hub's repository by the model's name."""
+    """Where the weights of models are, as far as it is known: a hub's repository.
+
+    They are known by the repository that a spec names, or by the model's name alone.
+    """
 
     repositories: Mapping[str, str]
+    said: Mapping[str, str]  # why each is that one
 
     def variable(self, model: str) -> str:
         """The name of the variable that says where a model's weights are."""
@@ -31,7 +35,13 @@ class Weights:
 
         `in_folder`: for software that reads no repository.
         """
-        return f'{self.variable(model)}="{self.expansion(model, in_folder=in_folder)}"'
+        line = f'{self.variable(model)}="{self.expansion(model, in_folder=in_folder)}"'
+        said = "" if in_folder else self.because(model)
+        return f"{line}  # {one_line(said)}" if said else line
+
+    def because(self, model: str) -> str:
+        """Why a model's repository is that one; "" where none is known."""
+        return self.said.get(model, "")
 
     def expansion(self, model: str, *, in_folder: bool = False) -> str:
         """The same without the name that it is assigned to, as shells and Compose read it."""
@@ -43,7 +53,7 @@ class Weights:
 
 def plain(text: str) -> str:
     """A name within a message of the shell."""
-    return "".join(each if each.isalnum() or each in "._-" else "_" for each in text)
+    return "".join(each if each.isalnum() or each in "._-/" else "_" for each in text)
 
 
 def head(what: str, plan_digest: str, lost: Iterable[str] = ()) -> list[str]:

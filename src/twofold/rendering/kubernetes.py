@@ -6,7 +6,8 @@ from twofold.core.errors import ValueRefusedError
 from twofold.rendering.devices import plugin_name
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
-from twofold.rendering.kubernetes_pods import VALLEYS, engine_image, in_valleys, named
+from twofold.rendering.hosts import unknown_share
+from twofold.rendering.kubernetes_pods import VALLEYS, engine_image, in_valleys, named, unknown_nodes
 from twofold.rendering.kubernetes_serving import replicas
 from twofold.rendering.kubernetes_traffic import alarms, around, monitor
 from twofold.rendering.kubernetes_training import job_set, queues, reached, settings_needed, training_image
@@ -20,6 +21,8 @@ from twofold.rendering.slices import counted_as_whole, slice_of
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 LONGEST = 45  # characters of what numbers the pods of a group: they and a random end fit a label of DNS
+CANARIES = 1  # replicas that a release is tried on, for each pool
+QUOTA = "accelerators of all replicas and nodes of the plan, and of one canary of each pool"
 NEEDS = (
     "needs in the namespace: claims `weights`, `data`, `checkpoints`; secret `hub-token` with a key `token`;",
     "  a Gateway `inference-gateway`, an endpoint picker POOL-picker for each pool; the label",
@@ -77,6 +80,8 @@ def _lost(pool: ServedPool, given: Given) -> list[str]:
     """What the plan has of a pool and these objects have not."""
     lost = [PROBED] if pool.is_own else [*given.engine_command(pool).lost]
     lost += counted_as_whole(pool.service.machine.accelerator, given)
+    lost += unknown_share(pool.service.machine, given)
+    lost += unknown_nodes(pool.service.machine, given)
     if not runtime_of(pool).histograms:
         counting = "what your server counts is not known" if pool.is_own else ""
         lost.append(f"alarms and scaling: {counting or f'{engine_name(pool)} counts no latencies'}")
@@ -99,7 +104,8 @@ def _lost(pool: ServedPool, given: Given) -> list[str]:
 def _trained(run: TrainedRun, given: Given) -> RenderedFile:
     machine = run.run.machine
     lost = [f"an image with {run.software}: its tag below `images` in kustomization.yaml"]
-    lost += counted_as_whole(machine.accelerator, given)
+    lost += [*counted_as_whole(machine.accelerator, given), *unknown_share(machine, given)]
+    lost += unknown_nodes(machine, given)
     if machine.fabric not in ("none", "ethernet") and slice_of(machine.accelerator, given) is None:
         lost.append(f"{machine.fabric}: add the resource by which your cluster gives pods its network cards")
     objects = job_set(run, given), reached(run, given)
@@ -123,17 +129,18 @@ def _shared(given: Given) -> list[tuple[str, str, tuple[Object, ...]]]:
 
 
 def _quota(given: Given) -> tuple[Object, ...]:
-    """As many accelerators as all replicas and nodes ask for, by the name of their plugin."""
+    """As many accelerators as all replicas and nodes ask for, by the name of their plugin, and a canary each.
+
+    Roll-outs take the place of spares, and need no more.
+    """
     counts: Counter[str] = Counter()
     for pool in given.pools:
         plugin = plugin_name(pool.service.machine.accelerator, given.devices)
-        counts[plugin] += pool.pool.replica_count * pool.pool.replica.accelerator_count
+        counts[plugin] += (pool.pool.replica_count + CANARIES) * pool.pool.replica.accelerator_count
     for run in given.runs:
         counts[plugin_name(run.run.machine.accelerator, given.devices)] += run.run.machine.accelerator_count
     hard: dict[str, Node] = {
-        f"requests.{plugin}": Said(count, "accelerators of all replicas and nodes of the plan")
-        for plugin, count in sorted(counts.items())
-        if plugin
+        f"requests.{plugin}": Said(count, QUOTA) for plugin, count in sorted(counts.items()) if plugin
     }
     name = label(given.plan.name)
     return ({**named("ResourceQuota", "v1", name, given), "spec": {"hard": hard}},) if hard else ()

@@ -5,8 +5,9 @@ from math import ceil
 
 from twofold.contracts.results.parts import Machine
 from twofold.rendering.commands import Command, Option
-from twofold.rendering.devices import image_vendor, plugin_name
+from twofold.rendering.devices import PRODUCT, image_vendor, plugin_name, product_label
 from twofold.rendering.given import Given
+from twofold.rendering.hosts import share_of
 from twofold.rendering.records import ServedPool, label
 from twofold.rendering.runtimes import engine_version, runtime_of
 from twofold.rendering.slices import VGPU_LABEL, slice_of
@@ -40,17 +41,28 @@ def named(kind: str, version: str, name: str, given: Given, **more: Node) -> dic
 
 
 def devices(machine: Machine, count: int, at: str, given: Given) -> dict[str, Node]:
-    """What a pod asks of its node; nothing for processors, of which it has the node alone."""
-    plugin = plugin_name(machine.accelerator, given.devices)
-    return {"resources": {"limits": {plugin: Said(count, at)}}} if plugin else {}
+    """What a pod asks of its node: accelerators, and their share of the rest as far as it is known.
+
+    Without requests a pod is the first to be ended where its node runs out of memory.
+    """
+    plugin, share = plugin_name(machine.accelerator, given.devices), share_of(machine, count, given)
+    found: dict[str, Node] = {}
+    if share is not None:
+        found["requests"] = {
+            "cpu": Said(share.cpu_count, share.because_cpu),
+            "memory": Said(f"{share.memory_gib}Gi", share.because_memory),
+        }
+    if plugin:
+        found["limits"] = {plugin: Said(count, at)}
+    return {"resources": found} if found else {}
 
 
 def placement(machine: Machine, at: str, given: Given) -> dict[str, Node]:
     """Which nodes a pod may stand on."""
     plugin = plugin_name(machine.accelerator, given.devices)
     found: dict[str, Node] = {}
-    if machine.price is not None:
-        found["nodeSelector"] = {INSTANCE: Said(machine.price.instance, f"{at}.price.instance")}
+    if chosen := node_labels(machine, at):
+        found["nodeSelector"] = chosen
     part = slice_of(machine.accelerator, given)
     if part is not None and part.kind == "vgpu":
         # The node is a virtual machine, which the instance that it is cut out of does not name.
@@ -59,6 +71,22 @@ def placement(machine: Machine, at: str, given: Given) -> dict[str, Node]:
         whole = plugin if "/mig-" not in plugin else "nvidia.com/gpu"
         found["tolerations"] = [{"key": whole, "operator": "Exists", "effect": "NoSchedule"}]
     return found
+
+
+def node_labels(machine: Machine, at: str) -> dict[str, Node]:
+    """Of the instances that are rented, else of nodes with these devices; none where nothing is known."""
+    if machine.price is not None:
+        return {INSTANCE: Said(machine.price.instance, f"{at}.price.instance")}
+    product = product_label(machine.accelerator)
+    return {PRODUCT: Said(product, f"{at}.accelerator")} if product else {}
+
+
+def unknown_nodes(machine: Machine, given: Given) -> list[str]:
+    """A line of a file's head where a pod may stand on nodes with any devices of the same plugin."""
+    plugin = plugin_name(machine.accelerator, given.devices)
+    if not plugin or "/mig-" in plugin or node_labels(machine, ""):
+        return []
+    return [f"which nodes: no label is known of those with {machine.accelerator}; add a nodeSelector"]
 
 
 def alone(machine: Machine, name: str, given: Given) -> dict[str, Node]:
@@ -96,7 +124,10 @@ def weights_of(model: str, given: Given) -> list[Node]:
 def source_of(model: str, given: Given, *, in_folder: bool = False) -> Said:
     """The repository, or a folder on the volume; `in_folder`: for software that reads no repository."""
     known = "" if in_folder else given.weights.repositories.get(model, "")
-    return Said(known or f"/weights/{label(model)}", "" if known else "a folder that you fill")
+    if known:
+        return Said(known, given.weights.because(model))
+    filled = f" with {model}" if "/" in model else ""
+    return Said(f"/weights/{label(model.rpartition('/')[2])}", f"a folder that you fill{filled}")
 
 
 def container_words(options: Sequence[Option]) -> list[Node]:
@@ -152,7 +183,7 @@ def _started(pool: ServedPool, given: Given, command: Command, beside: Sequence[
     return {
         "command": [container_word(word) for word in command.program],
         "args": container_words([*command.options, *beside]),
-        "env": [*weights_of(pool.pool.model, given), *_variables(command)],
+        "env": [*weights_of(pool.weights, given), *_variables(command)],
     }
 
 

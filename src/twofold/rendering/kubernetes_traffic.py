@@ -117,9 +117,9 @@ def _service(pool: ServedPool, given: Given, name: str, release: dict[str, Node]
 def _route(pool: ServedPool, given: Given) -> Object:
     """All to the stable release; classes are told apart by a header where pools are several."""
     stable = _backend(pool, pool.name, Said(100, "in per cent: with a canary 99, 90, 50, then 0"))
-    canary = _backend(
-        pool, f"{pool.name}-canary", Said(0, "1, 10, 50, 100: a copy of the replicas with `release: canary`")
-    )
+    said = "1, 10, 50, 100: a copy of the replicas with `release: canary`"
+    said += "; the quota has room for one beside the plan's, then move them over"
+    canary = _backend(pool, f"{pool.name}-canary", Said(0, said))
     rule: dict[str, Node] = {"backendRefs": [stable, canary]}
     if len(given.pools) > 1:
         rule = {"matches": [{"headers": [each]} for each in _headers(pool)], **rule}

@@ -1,13 +1,13 @@
 """A run on Kubernetes: a JobSet that a queue admits whole, and the queues with the quota of the plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import ceil, sqrt
 
 from twofold.rendering.devices import plugin_name
 from twofold.rendering.given import Given
+from twofold.rendering.hosts import Share, share_of
 from twofold.rendering.kubernetes_pods import (
-    INSTANCE,
     NAME,
     alone,
     devices,
@@ -15,6 +15,7 @@ from twofold.rendering.kubernetes_pods import (
     labels,
     mounts,
     named,
+    node_labels,
     placement,
     source_of,
     volumes,
@@ -34,6 +35,7 @@ IMAGES = {"AMD": "rocm/pytorch", "NVIDIA": "nvcr.io/nvidia/pytorch"}
 OTHER_IMAGE = "pytorch/pytorch"
 CLAIMS = ("checkpoints", "data", "weights")
 PODS = "pods"  # what a queue counts where no plugin counts devices
+CPU, MEMORY = "cpu", "memory"
 
 
 def job_set(run: TrainedRun, given: Given) -> Object:
@@ -122,7 +124,7 @@ def settings_needed(run: TrainedRun, given: Given) -> list[str]:
 
 def _variables(run: TrainedRun, given: Given) -> tuple[dict[str, Node], dict[str, str]]:
     """Of what the script reads that which the claims have, and what it asks for beyond."""
-    script, weights = run_files(run, given)[0], given.weights.variable(run.run.model)
+    script, weights = run_files(run, given)[0], given.weights.variable(run.weights)
     in_folder = run.run.framework in READ_FOLDERS
     claimed: dict[str, Node] = {
         "FILES": FILES,
@@ -130,7 +132,7 @@ def _variables(run: TrainedRun, given: Given) -> tuple[dict[str, Node], dict[str
         "CHECKPOINTS": f"/checkpoints/{run.name}",
         "RUNS": Said("/checkpoints", "each run has a folder in it"),
         "TOKENIZER": Said("/weights/tokenizer", "a folder that you fill"),
-        weights: source_of(run.run.model, given, in_folder=in_folder),
+        weights: source_of(run.weights, given, in_folder=in_folder),
     }
     used, asked = used_by(script), asked_by(script)
     known = {name: value for name, value in claimed.items() if name in used}
@@ -167,12 +169,7 @@ def queues(given: Given) -> tuple[Object, ...]:
     name = label(given.plan.name)
     by_kind = {kind: list(runs) for kind, runs in groupby(sorted(given.runs, key=_flavor), key=_flavor)}
     flavors = [_flavor_object(kind, runs[0], given) for kind, runs in by_kind.items()]
-    groups: dict[str, list[Node]] = {}
-    for kind, runs in by_kind.items():
-        resource = plugin_name(runs[0].run.machine.accelerator, given.devices) or PODS
-        quota: Node = {"name": resource, "nominalQuota": _quota(runs, resource)}
-        groups.setdefault(resource, []).append({"name": kind, "resources": [quota]})
-    held: Node = [{"coveredResources": [resource], "flavors": found} for resource, found in groups.items()]
+    held = _groups(by_kind, given)
     return (
         *flavors,
         {
@@ -183,10 +180,54 @@ def queues(given: Given) -> tuple[Object, ...]:
     )
 
 
-def _quota(runs: Sequence[TrainedRun], resource: str) -> Said:
+def _groups(by_kind: Mapping[str, Sequence[TrainedRun]], given: Given) -> list[Node]:
+    """Quotas by resource. A queue admits only what it covers, and has each resource in one group alone.
+
+    So where pods ask for processors and memory all kinds of nodes are one group, each with all resources.
+    """
+    counted = {kind: _counted(runs[0], given) for kind, runs in by_kind.items()}
+    asked = [
+        resource for resource in (CPU, MEMORY) if any(_share(runs[0], given) for runs in by_kind.values())
+    ]
+    own = dict.fromkeys(counted.values())
+    together = [[*own, *asked]] if asked else [[resource] for resource in own]
+    return [
+        {
+            "coveredResources": [*covered],
+            "flavors": [
+                {"name": kind, "resources": [_quota(runs, each, given) for each in covered]}
+                for kind, runs in by_kind.items()
+                if counted[kind] in covered
+            ],
+        }
+        for covered in together
+    ]
+
+
+def _counted(run: TrainedRun, given: Given) -> str:
+    return plugin_name(run.run.machine.accelerator, given.devices) or PODS
+
+
+def _share(run: TrainedRun, given: Given) -> Share | None:
+    machine = run.run.machine
+    return share_of(machine, machine.accelerators_per_node, given)
+
+
+def _quota(runs: Sequence[TrainedRun], resource: str, given: Given) -> Node:
+    """What runs on one kind of nodes take in all; nothing of what they do not ask for."""
+    if resource in (CPU, MEMORY):
+        shares = [(run, share) for run in runs if (share := _share(run, given))]
+        total = sum(
+            run.run.machine.node_count * (share.cpu_count if resource == CPU else share.memory_gib)
+            for run, share in shares
+        )
+        said = " + ".join(f"{run.at}.machine.node_count" for run, _ in shares) or "none of these"
+        return {"name": resource, "nominalQuota": Said(f"{total}Gi" if resource == MEMORY else total, said)}
     field = "node_count" if resource == PODS else "accelerator_count"
-    whole = sum(getattr(run.run.machine, field) for run in runs)
-    return Said(whole, " + ".join(f"{run.at}.machine.{field}" for run in runs))
+    taken = [run for run in runs if resource in (PODS, _counted(run, given))]
+    whole = sum(getattr(run.run.machine, field) for run in taken)
+    said = " + ".join(f"{run.at}.machine.{field}" for run in taken) or "none of these"
+    return {"name": resource, "nominalQuota": Said(whole, said)}
 
 
 def _flavor(run: TrainedRun) -> str:
@@ -196,7 +237,6 @@ def _flavor(run: TrainedRun) -> str:
 
 
 def _flavor_object(kind: str, run: TrainedRun, given: Given) -> Object:
-    price = run.run.machine.price
-    nodes: Node = {INSTANCE: Said(price.instance, f"{run.at}.machine.price.instance")} if price else {}
-    spec: dict[str, Node] = {"nodeLabels": nodes} if price else {}
+    nodes = node_labels(run.run.machine, f"{run.at}.machine")
+    spec: dict[str, Node] = {"nodeLabels": nodes} if nodes else {}
     return {**named("ResourceFlavor", "kueue.x-k8s.io/v1beta2", kind, given), "spec": spec}

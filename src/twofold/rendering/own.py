@@ -9,6 +9,7 @@ from twofold.rendering.files import RenderedFile
 from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.saving import stopped
 
+PORT = "PORT"
 ASKED_SERVER = "set it to the command of your server, which listens on $PORT"
 ASKED_TRAINER = "set it to the command of your training software, which is started on each node"
 ASKED_IMAGE = "set it to the image of your server, which listens on PORT"
@@ -24,7 +25,7 @@ OWN_STOPS = "your command has to, else it stops"
 def own_server(pool: ServedPool) -> Command:
     """A server by the command in SERVER, or by its image's own."""
     told = (
-        Option("PORT", str(pool.port), "one for each pool"),
+        Option(PORT, str(pool.port), "one for each pool"),
         Option("MAX_BATCH", str(pool.pool.replica.max_batch), f"{pool.at}.replica.max_batch"),
     )
     return Command(("sh", "-c", SERVER, pool.name), (), told)

@@ -83,7 +83,10 @@ def routers(pools: Sequence[ServedPool], engine_of: Sequence[str], digest: str) 
 
 def _addresses(variable: str, pool: ServedPool) -> str:
     """The workers of one side; what is not set is asked for."""
-    asked = f"http://HOST:{pool.port} of each of {pool.pool.replica_count} workers of {pool.name}"
+    asked = (
+        f"http://HOST:{pool.port}, or as the batch script lists them, of each of {pool.pool.replica_count} "
+    )
+    asked += f"workers of {pool.name}"
     return f'{variable}="${{{variable}:?{asked}, between spaces}}"  # {pool.at}.replica_count'
 
 

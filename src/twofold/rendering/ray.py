@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from twofold.contracts.results.parts import Machine
 from twofold.core.errors import ValueRefusedError
-from twofold.rendering.devices import ray_name
+from twofold.rendering.devices import plugin_name, ray_name
 from twofold.rendering.engines import engine_arguments
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
+from twofold.rendering.hosts import unknown_share
 from twofold.rendering.kubernetes_pods import (
     devices,
     hub_variables,
@@ -139,7 +140,7 @@ def _application(pool: ServedPool, given: Given, *, alone: bool) -> Object:
     config: dict[str, Node] = {
         "model_loading_config": {
             "model_id": Said(model, f"{pool.at}.model"),
-            "model_source": source_of(model, given),
+            "model_source": source_of(pool.weights, given),
         },
         **(
             {"accelerator_type": Said(device, f"serving.{pool.service.name}.machine.accelerator")}
@@ -180,6 +181,7 @@ def _replicas(pool: ServedPool) -> Object:
 def _lost(pool: ServedPool, given: Given) -> list[str]:
     lost = [f"{pool.name}: {line}" for line in given.engine_command(pool).lost]
     lost += [f"{pool.name}: {line}" for line in counted_as_whole(pool.service.machine.accelerator, given)]
+    lost += [f"{pool.name}: {line}" for line in unknown_share(pool.service.machine, given)]
     if not ray_name(pool.service.machine.accelerator):
         lost.append(
             f"{pool.name}: Ray has no name for {pool.service.machine.accelerator}; nodes are not told apart"
@@ -204,7 +206,7 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
     """A cluster for the run, and what starts its script on every node."""
     machine, at = run.run.machine, f"{run.at}.machine"
     own: Object = {"name": "plan", "configMap": {"name": f"{run.name}-files"}}
-    accelerators = machine.accelerators_per_node if devices(machine, 1, "", given) else 0
+    accelerators = machine.accelerators_per_node if plugin_name(machine.accelerator, given.devices) else 0
     start = f"python {FILES}/on_nodes.py {machine.node_count} {accelerators} {FILES}/{run.name}.sh"
     image, variables = training_image(run, given), environment(run, given)
     job: Object = {
@@ -223,6 +225,7 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
         f"an image with {run.software} and Ray: its tag below `images` in kustomization.yaml",
         "a checkpoint before the job is ended: Ray waits for none, the last one is what is left",
         *counted_as_whole(machine.accelerator, given),
+        *unknown_share(machine, given),
     ]
     what = f"{run.run.name}: {machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
     return RenderedFile(f"{run.name}-job.yaml", yaml_text([job], head(what, given.digest, lost)))

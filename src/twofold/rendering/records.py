@@ -16,6 +16,7 @@ RARE_Z = 3.72  # normal deviate that one request in ten thousand lies above
 ROOM = 1.05  # beyond the longest request
 WORKERS = {"prefill": "workers for prompts", "decode": "workers for answers"}
 TOKENS_STEP = 256  # lengths are rounded up to it
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.A)  # of a hub
 OWN_SERVER = "own-server"  # the engine where the plan has none: measured rows of what its owner knows
 
 
@@ -35,6 +36,11 @@ class ServedPool:
     def is_own(self) -> bool:
         """Whether it runs a server of the user's own, of which batches were measured."""
         return self.pool.replica.engine == OWN_SERVER
+
+    @property
+    def weights(self) -> str:
+        """What its weights are known by: the repository that the spec names, else its model."""
+        return self.pool.repository or self.pool.model
 
     @property
     def classes(self) -> tuple[serving.ClassPlan, ...]:
@@ -67,6 +73,11 @@ class TrainedRun:
     def is_own(self) -> bool:
         """Whether software of the user's own runs it, of which steps were measured."""
         return self.run.layout is None
+
+    @property
+    def weights(self) -> str:
+        """What the weights that it begins with are known by, as of a pool."""
+        return self.run.repository or self.run.model
 
     @property
     def layout(self) -> training.Layout:
@@ -248,12 +259,19 @@ def texts_of(plan: Plan) -> Iterator[str]:
             run.layout and run.layout.recompute,
         ]
         yield from (run.name, run.model, run.kind, run.machine.accelerator, *(word for word in words if word))
+        yield from _repositories(run.repository)
     for service in plan.serving:
         yield from (service.name, service.model, service.machine.accelerator)
         yield from (each.name for each in service.classes)
         for pool in service.pools:
             words = [pool.replica.engine, pool.replica.weights_format, pool.replica.kv_format]
             yield from (pool.name, pool.model, *pool.classes, *(word for word in words if word))
+            yield from _repositories(pool.repository)
+
+
+def _repositories(name: str) -> Iterator[str]:
+    """The name itself; one that a shell would read on is followed by what no file can say."""
+    yield name if not name or REPOSITORY.fullmatch(name) else f"{name}\n"
 
 
 def models_of(plan: Plan) -> Iterator[str]:

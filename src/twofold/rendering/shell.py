@@ -1,10 +1,12 @@
 """The target `shell`: one script for each pool of replicas and each run, to start on a machine by hand."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from twofold.rendering.commands import Command, option_lines, variable_lines
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
+from twofold.rendering.own import PORT
 from twofold.rendering.parted import routers, worker_files
 from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.runtimes import engine_name
@@ -22,7 +24,10 @@ def shell_files(given: Given) -> tuple[RenderedFile, ...]:
 
 def _serving_files(pool: ServedPool, given: Given) -> tuple[RenderedFile, ...]:
     """One replica of a pool, and what it reads. How many, and on what, stands in the head."""
-    command, beside = given.engine_command(pool), worker_files(pool, engine_name(pool), given.digest)
+    command, beside = (
+        _by_port(given.engine_command(pool)),
+        worker_files(pool, engine_name(pool), given.digest),
+    )
     lines = [
         "#!/usr/bin/env bash",
         *head(pool.title, given.digest, [*command.lost, *by_hand(pool.service.machine.accelerator, given)]),
@@ -30,6 +35,15 @@ def _serving_files(pool: ServedPool, given: Given) -> tuple[RenderedFile, ...]:
         *_body(command, [*given.pool_assignments(pool), *([HERE] if beside else [])]),
     ]
     return RenderedFile(f"{pool.name}.sh", "\n".join(lines) + "\n", executable=True), *beside
+
+
+def _by_port(command: Command) -> Command:
+    """A server of the user's own keeps the port that the script is started with."""
+    kept = [
+        replace(each, value=f'"${{{PORT}:-{each.value}}}"') if each.flag == PORT else each
+        for each in command.variables
+    ]
+    return replace(command, variables=tuple(kept))
 
 
 def _training_files(run: TrainedRun, given: Given) -> tuple[RenderedFile, ...]:

@@ -24,6 +24,9 @@ CLOUDS = (
     *("aws", "azure", "gcp", "ibm", "lambda", "oci", "runpod", "vast", "cudo", "fluidstack", "paperspace"),
     *("primeintellect", "do", "nebius", "hyperbolic", "seeweb", "shadeform", "yotta", "mithril", "verda"),
 )
+OWN = "k8s"  # what no cloud of SkyPilot's rents out: without an `infra` it takes the cheapest one
+FABRICS = ("infiniband", "roce", "efa", "tcpx")  # that a task has to ask for
+BEST_NETWORK = ("aws", "gcp", "nebius")  # clouds whose virtual machines SkyPilot joins by them
 EVERYWHERE = ("", "all")  # regions of a price that holds in all of them
 LEAST_DELAY_S = 1200  # SkyPilot 0.14.1: DEFAULT_INITIAL_DELAY_SECONDS of its services
 SET_UP = "an image or a `setup` with your server"
@@ -51,7 +54,11 @@ def _service(pool: ServedPool, given: Given) -> RenderedFile:
     task: dict[str, Node] = {
         "name": pool.name,
         "service": {"readiness_probe": _probe(pool, given), **_policy(pool)},
-        "resources": {**resources, "ports": Said(pool.port, "one for each pool")},
+        "resources": {
+            **resources,
+            **_network(machine, servers, f"{at}.machine"),
+            "ports": Said(pool.port, "one for each pool"),
+        },
         "num_nodes": Said(servers, f"{pool.at}.replica.accelerator_count over servers"),
         "workdir": ".",
         **({"envs": asked} if (asked := _asked(pool_script(pool, given))) else {}),
@@ -60,6 +67,7 @@ def _service(pool: ServedPool, given: Given) -> RenderedFile:
         "run": f"exec bash {pool.name}.sh{more}",
     }
     lost = [*([PROBED, SET_UP] if pool.is_own else given.engine_command(pool).lost), *_lost(machine, given)]
+    lost += _lost_of_network(machine, servers)
     if joined is None:
         lost.append(f"a replica over {servers} servers: its engine needs a launcher there")
     if pool.service.zones > 1:
@@ -104,7 +112,7 @@ def _task(run: TrainedRun, given: Given) -> RenderedFile:
     )
     task: dict[str, Node] = {
         "name": run.name,
-        "resources": _resources(machine, count, at),
+        "resources": {**_resources(machine, count, at), **_network(machine, machine.node_count, at)},
         "num_nodes": Said(machine.node_count, f"{at}.node_count"),
         "workdir": ".",
         "envs": _asked(run_files(run, given)[0]),
@@ -112,6 +120,7 @@ def _task(run: TrainedRun, given: Given) -> RenderedFile:
         "run": "".join(f"{line}\n" for line in lines),
     }
     lost = [f"an image or a `setup` with {run.software}", *_lost(machine, given)]
+    lost += _lost_of_network(machine, machine.node_count)
     what = f"{run.run.name}: sky jobs launch {run.name}.sky.yaml"
     return RenderedFile(f"{run.name}.sky.yaml", yaml_text([task], head(what, given.digest, lost)))
 
@@ -124,14 +133,39 @@ def _asked(script: RenderedFile) -> dict[str, Node]:
 
 
 def _resources(machine: Machine, count: Said, at: str) -> dict[str, Node]:
-    """Where, and on what."""
-    found: dict[str, Node] = {}
+    """Where, and on what: the offer that is leased, or a cluster that is there. Nothing else is rented."""
+    price, accelerators = machine.price, {sky_name(machine.accelerator): count}
+    if price is None or price.provider not in CLOUDS:
+        why = f"{at}.price: none, machines that are there" if price is None else f"{at}.price.provider"
+        return {"infra": Said(OWN, f"{why}; name its context, {OWN}/CONTEXT"), "accelerators": accelerators}
+    region = "" if price.region in EVERYWHERE else f"/{price.region}"
+    return {
+        "infra": Said(f"{price.provider}{region}", f"{at}.price.provider"),
+        "use_spot": Said(price.term == "spot", f"{at}.price.term"),
+        "accelerators": accelerators,
+    }
+
+
+def _network(machine: Machine, node_count: int, at: str) -> dict[str, Node]:
+    """The plan's step or replica is over this fabric; unasked, nodes are joined by Ethernet."""
     price = machine.price
-    if price is not None and price.provider in CLOUDS:
-        region = "" if price.region in EVERYWHERE else f"/{price.region}"
-        found["infra"] = Said(f"{price.provider}{region}", f"{at}.price.provider")
-        found["use_spot"] = Said(price.term == "spot", f"{at}.price.term")
-    return {**found, "accelerators": {sky_name(machine.accelerator): count}}
+    if node_count == 1 or machine.fabric not in FABRICS or not price or price.provider not in BEST_NETWORK:
+        return {}
+    return {"network_tier": Said("best", f"{at}.fabric: {machine.fabric}")}
+
+
+def _lost_of_network(machine: Machine, node_count: int) -> list[str]:
+    """Where nothing asks for it."""
+    if node_count == 1 or machine.fabric not in FABRICS or _network(machine, node_count, ""):
+        return []
+    if machine.price is not None and machine.price.provider in CLOUDS:
+        whose = (
+            f"SkyPilot asks {machine.price.provider} for no network; see what joins the nodes before a run"
+        )
+        return [f"{machine.fabric}: {whose}"]
+    return [
+        f"{machine.fabric}: `network_tier: best` where SkyPilot knows your cluster's, else its `pod_config`"
+    ]
 
 
 def _installed(pool: ServedPool) -> dict[str, Node]:
@@ -150,9 +184,14 @@ def _lost(machine: Machine, given: Given) -> Sequence[str]:
 def _lost_of_lease(machine: Machine) -> Sequence[str]:
     price = machine.price
     if price is None:
-        return ["no price is known: SkyPilot looks for the cheapest"]
-    lost = [] if price.provider in CLOUDS else [f"{price.provider}: no cloud of SkyPilot's"]
-    if price.term not in ("on_demand", "spot"):
+        return [
+            f"your own machines: which cluster, as `{OWN}/CONTEXT`, or `ssh/POOL` of hosts that it reaches"
+        ]
+    lost = []
+    if price.provider not in CLOUDS:
+        joined = f"`{OWN}/CONTEXT` or `ssh/POOL`"
+        lost.append(f"{price.provider}: no cloud of SkyPilot's; rent it apart, then {joined}")
+    elif price.term not in ("on_demand", "spot"):
         lost.append(f"the term `{price.term}`: SkyPilot rents on demand or spot")
     if base := machine.base_price:
         held = f"{machine.base_node_count} of {machine.node_count} nodes"

@@ -13,7 +13,8 @@ from twofold.rendering.commands import Option, commented
 from twofold.rendering.devices import is_processor
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
-from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.hosts import share_of, unknown_share
+from twofold.rendering.records import FIRST_PORT, ServedPool, TrainedRun
 from twofold.rendering.shell import shell_files
 from twofold.rendering.slices import made_before, slice_of
 
@@ -23,6 +24,11 @@ EARLY_S = 60.0  # that Slurm may send a signal before its time
 SWITCH_WAIT = "12:00:00"  # that a job waits for nodes of one leaf switch
 LEAF_NODES = 16  # a job of no more nodes finds room below one
 TORCHRUN_WAITS_S = 30.0  # for its ranks, between telling them and ending them
+WHOLE_NODES = (
+    Option("--exclusive", "", "all processors of a node"),
+    Option("--mem", "0", "all memory of a node"),
+)
+PORT_TOLD = ' --port "$PORT"'
 FOLDER = 'export FILES="${FILES:-${SLURM_SUBMIT_DIR:-.}}"'
 # The first node's name is an address for all others; a task knows its node by SLURM_NODEID.
 FIRST_NODE = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"; export MASTER_ADDR'
@@ -53,27 +59,41 @@ def _training_job(run: TrainedRun, given: Given) -> RenderedFile:
         "set -euo pipefail",
         FOLDER,
         FIRST_NODE,
-        f"""srun --kill-on-bad-exit=1 bash -c 'NODE_RANK="$SLURM_NODEID" exec "$FILES/{run.name}.sh"' &""",
+        f"srun --kill-on-bad-exit=1 --cpu-bind=none "
+        f"""bash -c 'NODE_RANK="$SLURM_NODEID" exec "$FILES/{run.name}.sh"' &""",
         *SAVED_AND_QUEUED,
     ]
     return RenderedFile(f"{run.name}.sbatch", "\n".join(lines) + "\n", executable=True)
 
 
 def _serving_job(pool: ServedPool, given: Given) -> RenderedFile:
-    """Each replica is a task of an array."""
-    lost = ["one address for all replicas: put a gateway before the nodes that they are on"]
-    lost += made_before(pool.service.machine.accelerator, given)
+    """Each replica is a task of an array, with a port of its own: several may share a node."""
+    first = FIRST_PORT + sum(each.pool.replica_count for each in given.pools[: given.pools.index(pool)])
+    lost = ["one address for all replicas: put a gateway before the addresses below"]
+    if pool.role and pool.pool.replica.accelerator_count < pool.service.machine.accelerators_per_node:
+        lost.append("ports on which caches move: two workers of a kind on a node need one each")
+    lost += [*made_before(pool.service.machine.accelerator, given), *_unasked(pool, given)]
     if pool.nodes_per_replica > 1:
         lost.append(f"the {pool.nodes_per_replica} nodes of a replica: join them as its engine says")
     lines = [
         "#!/usr/bin/env bash",
         *_directives(_pool_options(pool, given)),
         *head(pool.title, given.digest, lost),
+        "# The addresses of the replicas that run, wherever their tasks are:",
+        f"#   {_listed(pool, first)}",
         "set -euo pipefail",
         FOLDER,
-        f'exec srun --ntasks=1 "$FILES/{pool.name}.sh"',
+        f'PORT="$(({first} + SLURM_ARRAY_TASK_ID))"; export PORT  # one for each replica',
+        f'exec srun --ntasks=1 {_bound(pool, given)} "$FILES/{pool.name}.sh"'
+        + ("" if pool.is_own else PORT_TOLD),
     ]
     return RenderedFile(f"{pool.name}.sbatch", "\n".join(lines) + "\n", executable=True)
+
+
+def _listed(pool: ServedPool, first_port: int) -> str:
+    """Where replicas are, by Slurm itself: a task that was queued again is somewhere else."""
+    queued = f"squeue --me --name={pool.name} --states=RUNNING --array --noheader --format='%B %K'"
+    return f"""{queued} | awk '{{print "http://" $1 ":" {first_port} + $2}}'"""
 
 
 def _run_options(run: TrainedRun, given: Given) -> list[Option]:
@@ -88,7 +108,7 @@ def _run_options(run: TrainedRun, given: Given) -> list[Option]:
         Option("--nodes", str(nodes), f"{at}.node_count"),
         Option("--ntasks-per-node", "1", f"{starts} the ranks of its node"),
         *_devices(machine.accelerator, given, per_node, f"{at}.accelerators_per_node"),
-        Option("--exclusive", "", ""),
+        *WHOLE_NODES,
         Option("--time", _limit(limit_s), f"the upper end of {run.at}.run.total_s, then the notice"),
         Option("--requeue", "", "goes on from its newest checkpoint"),
         Option("--signal", f"B:USR1@{notice_s}", f"twice {run.at}.run.checkpoints.write_s"),
@@ -111,9 +131,46 @@ def _pool_options(pool: ServedPool, given: Given) -> list[Option]:
         Option("--array", f"0-{last}", f"{pool.at}.replica_count"),
         Option("--nodes", str(pool.nodes_per_replica), ""),
         *_devices(machine.accelerator, given, per_node, f"{pool.at}.replica.accelerator_count"),
+        *_host(pool, per_node, given),
         Option("--time", "UNLIMITED", "a service has no end"),
         Option("--requeue", "", ""),
     ]
+
+
+def _alone(pool: ServedPool, given: Given) -> bool:
+    """Whether a replica has its nodes to itself: by all of their devices, or as nobody counts processors."""
+    machine = pool.service.machine
+    whole = pool.pool.replica.accelerator_count >= machine.accelerators_per_node
+    return is_processor(machine.accelerator, given.devices) or (
+        whole and slice_of(machine.accelerator, given) is None
+    )
+
+
+def _bound(pool: ServedPool, given: Given) -> str:
+    """A step of one task is bound to one processor unless it is told; it takes no number from its job."""
+    if _alone(pool, given) or share_of(pool.service.machine, 1, given) is None:
+        return "--cpu-bind=none"
+    return '--cpus-per-task="$SLURM_CPUS_PER_TASK"'
+
+
+def _host(pool: ServedPool, count: int, given: Given) -> Sequence[Option]:
+    """The rest of a node: all of it, or what goes with so many of its devices.
+
+    By the task, not by the device: of slices no version counts processors and memory.
+    """
+    share = share_of(pool.service.machine, count, given)
+    if _alone(pool, given):
+        return WHOLE_NODES
+    if share is None:
+        return ()
+    return (
+        Option("--cpus-per-task", str(share.cpu_count), f"{share.because_cpu}, threads"),
+        Option("--mem", f"{share.memory_gib}G", share.because_memory),
+    )
+
+
+def _unasked(pool: ServedPool, given: Given) -> list[str]:
+    return [] if _alone(pool, given) else unknown_share(pool.service.machine, given)
 
 
 def _devices(accelerator: str, given: Given, count: int, because: str) -> list[Option]:

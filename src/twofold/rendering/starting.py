@@ -35,4 +35,4 @@ def _weights_bytes(pool: ServedPool, given: Given) -> float:
     if pool.is_own:
         return 0.0
     model = given.models[pool.pool.model]
-    return model.parameters * bytes_per_weight(given.native_formats[pool.pool.model])
+    return model.parameters * bytes_per_weight(given.native_formats[pool.weights])

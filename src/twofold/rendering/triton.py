@@ -88,14 +88,14 @@ def _pool_files(pool: ServedPool, given: Given, left: Sequence[str]) -> Iterator
 
 def _vllm_arguments(pool: ServedPool, command: Command, given: Given) -> Mapping[str, Node]:
     """The arguments of vLLM's engine: `model`, then what `vllm serve` would be told."""
-    source = source_of(pool.pool.model, given)
+    source = source_of(pool.weights, given)
     return {"model": Said(source.value, source.because or f"{pool.at}.model"), **engine_arguments(command)}
 
 
 def _llm_arguments(pool: ServedPool, command: Command, given: Given) -> Mapping[str, Node]:
     """The arguments of TensorRT-LLM's LLM class, with those that its command line has no words for."""
     replica, at = pool.pool.replica, f"{pool.at}.replica"
-    source = source_of(pool.pool.model, given)
+    source = source_of(pool.weights, given)
     told = [option for option in command.options if option.flag in LLM_ARGUMENTS]
     cache: dict[str, Node] = {"enable_block_reuse": shared_prefix(pool)}
     if replica.kv_format == "fp8":

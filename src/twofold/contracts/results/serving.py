@@ -173,6 +173,7 @@ class Pool:
     spare_count: int  # of them
     rate_per_replica_per_s: float  # requests/s that still meet every goal
     virtual_overhead_fraction: float  # of time, on virtual machines
+    repository: str = ""  # of its weights, as the spec names it; "": the spec names a model alone
 
 
 @dataclass(frozen=True, slots=True)

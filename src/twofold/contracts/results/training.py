@@ -148,3 +148,4 @@ class TrainingPlan:
     calendar: str = ""  # on machines that it shares: what it waits for or yields to
     roofline: Roofline | None = None  # of its step; null: measured rows instead of a model
     delivery: Delivery | None = None  # the loss and the day that its hours buy; null: written before
+    repository: str = ""  # of its weights, as the spec names it; "": the spec names a model alone

@@ -28,6 +28,7 @@ else:
 _CLUSTER = re.compile(
     r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<accelerator>[A-Za-z].{0,60})"
 )
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.A)
 
 
 class ModelReference(Part):
@@ -66,6 +67,11 @@ class ModelReference(Part):
         if self.measured:
             return {"measured": str(self.measured)}
         return str(self.registry or self.config or self.name)
+
+    @property
+    def repository(self) -> str:
+        """The hub's repository that it names, maybe another than the catalogue's own; "" for a mere model."""
+        return self.name if self.name and _REPOSITORY.fullmatch(self.name) else ""
 
     @property
     def label(self) -> str:

@@ -3,7 +3,7 @@
 # By the plan of sha256 …; behind each value stands the number that set it.
 # 15 = serving.serve.pools.chat.replica_count, 5 of them spare
 set -euo pipefail
-WEIGHTS_LLAMA_3_1_70B="${WEIGHTS_LLAMA_3_1_70B:-meta-llama/Llama-3.1-70B-Instruct}"
+WEIGHTS_LLAMA_3_1_70B="${WEIGHTS_LLAMA_3_1_70B:-meta-llama/Llama-3.1-70B-Instruct}"  # of the catalogue for llama-3.1-70b; for another write `model: OWNER/NAME`
 options=(
   --served-model-name llama-3.1-70b  # serving.serve.pools.chat.model
   --host 0.0.0.0                     # all of the machine

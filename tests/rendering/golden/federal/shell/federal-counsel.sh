@@ -3,7 +3,7 @@
 # By the plan of sha256 …; behind each value stands the number that set it.
 # 22 = serving.counsel.pools.chat.replica_count, 11 of them spare
 set -euo pipefail
-WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"
+WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"  # of the catalogue for llama-3.3-70b; for another write `model: OWNER/NAME`
 options=(
   --served-model-name llama-3.3-70b  # serving.counsel.pools.chat.model
   --host 0.0.0.0                     # all of the machine

@@ -4,7 +4,7 @@
 # lost: the schedule of the learning rate, which no plan has: LR is its peak; give --lr-warmup-iters, --lr-decay-style and --min-lr, or it falls to 0 in a line from the first step
 # lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.refresh.run.checkpoints.write_s at each, 18 × 60 s = 18 min, where the plan counts 53 s by training.refresh.run.checkpoints.pause_s
 set -euo pipefail
-WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"
+WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"  # of the catalogue for llama-3.3-70b; for another write `model: OWNER/NAME`
 options=(
   --nnodes 4                                            # training.refresh.machine.node_count
   --nproc-per-node 8                                    # training.refresh.machine.accelerators_per_node

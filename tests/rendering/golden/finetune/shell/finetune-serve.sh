@@ -3,7 +3,7 @@
 # By the plan of sha256 …; behind each value stands the number that set it.
 # 3 = serving.serve.pools.tickets.replica_count, 1 of them spare
 set -euo pipefail
-WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"
+WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"  # of the catalogue for llama-3.1-8b; for another write `model: meta-llama/Llama-3.1-8B-Instruct`
 options=(
   --served-model-name llama-3.1-8b  # serving.serve.pools.tickets.model
   --host 0.0.0.0                    # all of the machine

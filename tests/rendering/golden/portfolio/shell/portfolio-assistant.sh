@@ -3,7 +3,7 @@
 # By the plan of sha256 …; behind each value stands the number that set it.
 # 24 = serving.assistant.pools.chat.replica_count, 12 of them spare
 set -euo pipefail
-WEIGHTS_QWEN3_32B="${WEIGHTS_QWEN3_32B:-Qwen/Qwen3-32B}"
+WEIGHTS_QWEN3_32B="${WEIGHTS_QWEN3_32B:-Qwen/Qwen3-32B}"  # of the catalogue for qwen3-32b; for another write `model: OWNER/NAME`
 options=(
   --served-model-name qwen3-32b  # serving.assistant.pools.chat.model
   --host 0.0.0.0                 # all of the machine

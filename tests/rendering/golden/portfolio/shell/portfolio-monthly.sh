@@ -5,7 +5,7 @@
 # lost: checkpoints while it trains: Megatron-LM writes fsdp_dtensor so from core_v0.17 on, by --async-save; it stops for training.monthly.run.checkpoints.write_s at each, 1 × 60 s = 60 s, where the plan counts 1.7 s by training.monthly.run.checkpoints.pause_s
 # lost: adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`
 set -euo pipefail
-WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"
+WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"  # of the catalogue for llama-3.1-8b; for another write `model: meta-llama/Llama-3.1-8B-Instruct`
 options=(
   --nnodes 1                                            # training.monthly.machine.node_count
   --nproc-per-node 8                                    # training.monthly.machine.accelerators_per_node
