@@ -58,7 +58,7 @@ def test_r_147_hours_a_loss_target_and_a_finish_date_stand_side_by_side(
     wanted = {
         "accelerator-hours": " GPU-h ",
         "expected loss": f"{by_hand:.3f} nats/token",
-        "target": "target 2.1 ✗",
+        "target": "2.1 ✗",
         "finish date": buys["ends_on"],
     }
     assert len(rows) == len(wanted)
