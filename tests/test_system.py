@@ -57,6 +57,8 @@ def test_what_is_there_is_not_installed_again(tmp_path: Path) -> None:
         "slurmctld",
         "slurmd",
         "munged",
+        "zsh",
+        "fish",
     ):
         (tmp_path / program).write_text("#!/bin/bash\n", "utf-8")
         (tmp_path / program).chmod(0o755)
