@@ -27,13 +27,20 @@ def with_smaller(folder: Path, said: str, **other: str) -> None:
     (folder / "twofold.yaml").write_text(text)
 
 
+def pushed(folder: Path, **changed: int) -> tuple[Path, str]:
+    """Another model of the registry, with some keys of its config changed, and its digest."""
+    shaped(folder, 9)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    opened = Registry(folder.parent / ".twofold-registry")
+    try:
+        return folder, opened.push(folder, "mini", "ann").version.digest
+    finally:
+        opened.close()
+
+
 def test_a_named_one_comes_out_of_the_registry_and_is_rehearsed_as_it_is(beside: Path) -> None:
-    narrow = shaped(beside / "narrow", 9)
-    config = json.loads((narrow / "config.json").read_text())
-    (narrow / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    opened = Registry(beside / ".twofold-registry")
-    digest = opened.push(narrow, "mini", "ann").version.digest
-    opened.close()
+    narrow, digest = pushed(beside / "narrow", num_hidden_layers=1)
     with_smaller(beside, f'{{model: "{digest}", replicas: 1}}')
     found = smaller.smaller_model(requested(beside))
     assert found is not None and (found.version, found.replica_count) == (digest.replace(":", "-"), 1)
@@ -63,7 +70,10 @@ def test_a_copy_of_what_serves_is_made_once(beside: Path, monkeypatch: pytest.Mo
     first = smaller.smaller_model(requested(beside))
     again = smaller.smaller_model(requested(beside))
     assert first == again and first is not None and made == [("chat:1", "8")]
-    assert first.name == "int8 copy" and first.version != requested(beside).serving.registered
+    opened = Registry(beside / ".twofold-registry")
+    copy, source = (opened.describe(each).version.digest for each in ("chat:2", "chat:1"))
+    opened.close()
+    assert (first.name, first.version) == ("int8 copy", copy.replace(":", "-")) and copy != source
 
 
 @pytest.mark.parametrize(
@@ -82,12 +92,7 @@ def test_what_cannot_be_had_here_is_refused_before_anything_starts(
 
 
 def test_one_that_holds_shorter_requests_is_refused_by_both(beside: Path) -> None:
-    short = shaped(beside / "short", 9)
-    config = json.loads((short / "config.json").read_text())
-    (short / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32}))
-    opened = Registry(beside / ".twofold-registry")
-    digest = opened.push(short, "mini", "ann").version.digest
-    opened.close()
+    _, digest = pushed(beside / "short", max_position_embeddings=32)
     with_smaller(beside, f'{{model: "{digest}"}}')
     with pytest.raises(ValueRefusedError, match="holds 32 tokens"):
         smaller.smaller_model(requested(beside))

@@ -11,6 +11,7 @@ from twofold.core.errors import ValueRefusedError
 from twofold.gating.build import BuiltGate
 from twofold.live.control.service import PoolShare
 from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
+from twofold.twin.serving import fleet_types
 
 AS_GUESSED = "a prompt's tokens are guessed from its bytes before it is sent; the twin knows their number"
 AS_BATCHED = "an engine batches as it does; the twin's batches are as large as the plan's memory allows"
@@ -21,7 +22,7 @@ AS_PLANNED = Scenario()
 SILENT = (
     "a replica that is silent for three times the goal is given up; the twin waits until a request has failed"
 )
-AS_LARGE = (
+AS_FAST = (
     "`--prove` rehearses the smaller model as fast as the service's own: its steps are measured of that alone"
 )
 STAYS = "what the hosted API would not heed stays here; the twin's requests ask for nothing of the kind"
@@ -63,7 +64,8 @@ def served_gate(
         tasks = pool_tasks(service, RehearsalSettings(scenario), given.tables)
     [task] = tasks
     built = task.gate
-    smaller_count = sum(group.count for group in task.world.replicas if group.order.model)
+    in_need = task.world.replicas[len(fleet_types.own_groups(task.world)) :]
+    smaller_count = sum(group.count for group in in_need)
     if smaller_count >= slot_count:
         what = f"{smaller_count} to answer in need and one besides are more than this machine's {slot_count}"
         hint = "leave `smaller` out of `degradation`, or let each replica have fewer threads"
@@ -76,7 +78,7 @@ def served_gate(
     if planned > slot_count:
         differs = (f"{slot_count} replicas, as many as this machine holds, of {planned} planned", *differs)
     if smaller_count:
-        differs = (AS_LARGE, *differs)
+        differs = (AS_FAST, *differs)
     limits, count = built.in_flight_limits, min(planned, slot_count)
     shares = shares_of(task, count) if len(limits) > 1 else ()
     return ServedGate(task, limits[0][1], count, differs, shares)
@@ -97,7 +99,7 @@ def _need_slots(built: BuiltGate, slot_count: int) -> None:
 def shares_of(task: PoolTask, count: int) -> tuple[PoolShare, ...]:
     """So many replicas over the pools of one gate, as planned, each with one at least."""
     planned = Counter[str]()
-    for group in (each for each in task.world.replicas if not each.order.model):
+    for group in fleet_types.own_groups(task.world):
         planned[group.order.pool] += group.count
     given = dict.fromkeys(planned, 1)
     for _ in range(count - len(given)):  # each to the pool that lacks most of its part

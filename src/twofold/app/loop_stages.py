@@ -186,7 +186,7 @@ def without_hosted(request: LoopRequest) -> tuple[str, ...]:
 
 
 def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -> ServiceSettings:
-    """What the supervisor is told."""
+    """What the supervisor is told. A copy that answers in need is made first, where there is none yet."""
     beliefs = gate.built.beliefs
     return ServiceSettings(
         engine=engine_of_release(request, release),

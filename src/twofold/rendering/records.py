@@ -8,6 +8,7 @@ from math import ceil, exp, log, sqrt
 from twofold.contracts.results import serving, training
 from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.parts import REPOSITORY
 from twofold.core.errors import ValueRefusedError
 
 FIRST_PORT = 8000
@@ -16,7 +17,6 @@ RARE_Z = 3.72  # normal deviate that one request in ten thousand lies above
 ROOM = 1.05  # beyond the longest request
 WORKERS = {"prefill": "workers for prompts", "decode": "workers for answers"}
 TOKENS_STEP = 256  # lengths are rounded up to it
-REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.A)  # of a hub
 OWN_SERVER = "own-server"  # the engine where the plan has none: measured rows of what its owner knows
 
 

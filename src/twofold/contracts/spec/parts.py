@@ -28,7 +28,7 @@ else:
 _CLUSTER = re.compile(
     r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<accelerator>[A-Za-z].{0,60})"
 )
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.A)
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.A)  # of a hub
 
 
 class ModelReference(Part):
@@ -71,7 +71,7 @@ class ModelReference(Part):
     @property
     def repository(self) -> str:
         """The hub's repository that it names, maybe another than the catalogue's own; "" for a mere model."""
-        return self.name if self.name and _REPOSITORY.fullmatch(self.name) else ""
+        return self.name if self.name and REPOSITORY.fullmatch(self.name) else ""
 
     @property
     def label(self) -> str:
