@@ -80,6 +80,17 @@ def test_a_page_that_is_named_as_markdown_is_markdown(tmp_path: Path) -> None:
     assert (tmp_path / "page.md").read_text("utf-8").startswith("# ")
 
 
+def test_a_file_is_what_its_ending_says_or_refused(tmp_path: Path) -> None:
+    spec = Path(__file__).parents[2] / "examples" / "assistant"
+    write_report(spec, tmp_path / "bill.CSV")
+    assert (tmp_path / "bill.CSV").read_text("utf-8").startswith("what,")
+    with pytest.raises(UsageError, match=r"`page.pdf` ends in `.pdf`"):
+        write_report(spec, tmp_path / "page.pdf")
+    with pytest.raises(UsageError, match="one file"):
+        write_report(spec, tmp_path / "bill.csv", as_markdown=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["bill.CSV"]
+
+
 @pytest.mark.parametrize(
     ("words", "name"), [([], "html"), (["--md"], "md"), (["--xlsx"], "xlsx"), (["--table", "goals"], "csv")]
 )

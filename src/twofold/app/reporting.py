@@ -26,6 +26,9 @@ from twofold.report.validate import Validated
 DEFAULT = "twofold.yaml"  # what a spec is called
 
 
+PAGES = (".html", ".htm")
+
+
 @dataclass(frozen=True, slots=True)
 class Reported(Shown):
     """Which files were written, and how large they are."""
@@ -50,10 +53,18 @@ def write_report(
     table: str = "",
     today: date | None = None,
 ) -> Reported:
-    """What `report` writes: a page, or one of the other files. Raises UsageError where two are asked for."""
-    as_table, as_markdown = as_table or bool(table), as_markdown or out.suffix == ".md"
+    """What `report` writes: a page, or one of the other files, as the ending says where nothing else does.
+
+    Raises UsageError where two are asked for, and for an ending that no file of these has.
+    """
+    ending = out.suffix.lower()
+    as_table, as_markdown = as_table or bool(table) or ending == ".csv", as_markdown or ending == ".md"
+    as_workbook = as_workbook or ending == ".xlsx"
     if as_markdown + as_workbook + as_table > 1:
         raise UsageError("one file is written", hint="leave out all but one of --md, --xlsx and --csv")
+    if ending and not (ending in PAGES or as_markdown or as_workbook or as_table):
+        hint = "write .html, which prints from a browser, .md, .xlsx or .csv"
+        raise UsageError(f"a page is HTML, and `{out.name}` ends in `{out.suffix}`", hint=hint)
     if as_workbook:
         require_extra("xlsx")  # now, not after a plan
         return _written(source, out, today, _no_workbook, plan_workbook)

@@ -73,6 +73,7 @@ SCALES: Mapping[str, tuple[Scale, ...]] = MappingProxyType(
         "Wh": _steps("Wh"),
         "gCO2": (Scale(0.0, 1.0, "gCO2"), Scale(1e3, 1e3, "kgCO2"), Scale(1e6, 1e6, "tCO2")),
         "fraction": (Scale(0.0, 0.01, "%"),),
+        "1": (Scale(0.0, 1.0, ""),),
         "probability": (Scale(0.0, 0.01, "%"),),  # see `likely`
         "B/s": tuple(scale._replace(tens_decimals=1) for scale in _steps("B/s")),
         "FLOP/s": _steps("FLOP/s"),

@@ -261,12 +261,7 @@ def _texts(plan: Plan, kind: str) -> list[str]:
 
 def _linked(figure: Estimate | None, path: str, known: set[str], unit: str = "") -> str:
     """A figure as screens write it, in `unit` where they have another; a link to its derivation here."""
-    counted = (
-        Estimate(figure.value, figure.low, figure.high, "", figure.source)
-        if figure and figure.unit == "1"
-        else figure
-    )
-    return _linked_text(ranged(counted, unit), path if figure else "", known)
+    return _linked_text(ranged(figure, unit), path if figure else "", known)
 
 
 def _linked_text(said: str, path: str, known: set[str]) -> str:
