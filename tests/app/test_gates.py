@@ -133,6 +133,19 @@ def test_what_answers_in_need_is_rehearsed_and_takes_a_place_of_the_machine(tmp_
         served_gate(spec, 1, None)
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("{model: ./config.json}", "is not smaller than"),
+        ("{model: llama-3.1-8b}", "`llama-3.1-8b` is not smaller than"),
+        ("{quantisation: int8, replicas: 30000}", "30,000 replicas that answer in need are more"),
+    ],
+)
+def test_what_answers_in_need_is_smaller_and_not_without_number(said: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueRefusedError, match=why):
+        served_gate(with_policies(tmp_path, f"{{degradation: {{smaller: {said}}}}}"), 40_000, None)
+
+
 def test_under_overload_a_smaller_model_saves_answers(tmp_path: Path) -> None:
     """On the same replicas, and one more: fewer requests go without an answer."""
     load = parse_scenario(f"{SHORT}traffic: {{scale: 30x}}", "s.yaml")

@@ -92,7 +92,7 @@ def test_what_cannot_be_had_here_is_refused_before_anything_starts(
 
 
 def test_one_that_holds_shorter_requests_is_refused_by_both(beside: Path) -> None:
-    _, digest = pushed(beside / "short", max_position_embeddings=32)
+    _, digest = pushed(beside / "short", max_position_embeddings=32, num_hidden_layers=1)
     with_smaller(beside, f'{{model: "{digest}"}}')
     with pytest.raises(ValueRefusedError, match="holds 32 tokens"):
         smaller.smaller_model(requested(beside))

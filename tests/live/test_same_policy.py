@@ -432,7 +432,7 @@ CASES = {
     ),
     "a smaller model": Case(
         "degradation: on, outliers: off",
-        "degradation: {smaller: int8}, outliers: off",
+        "degradation: {smaller: int4}, outliers: off",
         BUSY,
         pressed,
         (lambda live: live.driver.gate.view.counts.smaller, lambda result: result.figures.smaller_count or 0),

@@ -191,8 +191,9 @@ def test_what_ones_own_machines_cost_is_one_answer(planned: Callable[[str], Plan
         assert usd and plan.money
         lines = [line for line in plan.money.lines if line.what.startswith(f"{half.name}:")]
         assert usd == total_usd(lines)
-        assert f"{format_usd(usd)} of energy, your own" in page
-        assert f"{format_usd(usd)}{'/y' * (half in plan.serving)} of energy, your own" in screen
+        assert f">{format_usd(usd)} for power, your own</a>" in page
+        assert f'href="#money.own.{half.name}"' in page and f'id="money.own.{half.name}"' in page
+        assert f"{format_usd(usd)}{'/y' * (half in plan.serving)} for power, your own" in screen
     assert "no price" not in screen and sureness(plan) in screen
     assert escape(sureness(plan)) in page and "is to hold with" not in page
 

@@ -55,6 +55,13 @@ def test_the_repository_that_a_spec_names_is_what_is_served(target: Target) -> N
     assert "as the spec names it" in "".join(served)
 
 
+@pytest.mark.parametrize("before", ["https://hub.example.org/", "hub.example.org/"])
+def test_an_address_names_the_repository_that_it_ends_in(before: str) -> None:
+    plan = plan_of("llama-3.1-8b", f"{before}{TUNED}")
+    assert plan.serving[0].pools[0].repository == TUNED
+    assert f"{TUNED}}}" in texts(plan, "shell")["named-serve.sh"]
+
+
 @pytest.mark.parametrize("name", [DISTILLED, IN_8_BIT, "Qwen/Qwen3-8B-Base", "meta-llama/Llama-3.1-70B"])
 def test_no_other_model_of_the_same_shape_stands_in(name: str) -> None:
     text = texts(plan_of("llama-3.1-8b", name, formats="bf16, fp8"), "shell")["named-serve.sh"]
@@ -84,7 +91,7 @@ def test_the_catalogue_s_own_repository_says_that_it_is_and_how_another_is_named
 def test_what_reads_folders_is_told_what_to_fill_them_with() -> None:
     plan = plan_of(BASE, TUNED, framework="torchtitan")
     assert f"set it to a folder with the weights of {BASE}" in texts(plan, "shell")["named-tune.sh"]
-    said = f"/weights/llama-3-1-8b # a folder that you fill with {BASE}"
+    said = f"/weights/meta-llama-llama-3-1-8b # a folder that you fill with {BASE}"
     assert said in texts(plan, "kubernetes")["named-tune.yaml"].replace('"', "")
 
 

@@ -231,3 +231,12 @@ def test_a_goal_that_nobody_wrote_is_told_before_what_decides_less(plan: Plan) -
     assert "slo ttft p95 500 ms (chat) peak 2x (chat, batch) success 99.9 % (chat)" in text
     assert "years" not in text and "are yours" not in text
     assert "goals, lengths and peaks are yours" in words(replace(plan, defaults=()))
+
+
+def test_the_users_file_stands_in_commands_and_not_in_the_users_names(examples: dict[str, Plan]) -> None:
+    actions = (
+        Action("next", "plan SPEC --rehearse", "", None, ""),
+        Action("also", "SPECTRA first", "", None),
+    )
+    told = replace(examples["laptop"], actions=actions).told_for("'a dir/my spec.yaml'")
+    assert [each.text for each in told.actions] == ["plan 'a dir/my spec.yaml' --rehearse", "SPECTRA first"]

@@ -1,5 +1,6 @@
 """`report`: a plan, a rehearsal or a live run as one page to mail, or as Markdown for a pull request."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -104,9 +105,7 @@ def write_page(
 def _with_commands(plan: Plan, source: SpecSource | Plan) -> Plan:
     """The plan whose commands name the user's file; of a plan that was saved nobody knows it."""
     is_spec = isinstance(source, str | Path) and Path(source).suffix != ".json" and "\n" not in str(source)
-    spec = str(source) if is_spec else DEFAULT
-    told = (replace(each, text=each.text.replace("SPEC", spec)) for each in plan.actions)
-    return replace(plan, actions=tuple(told))
+    return plan.told_for(shlex.quote(str(source)) if is_spec else DEFAULT)
 
 
 def _written(

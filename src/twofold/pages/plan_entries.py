@@ -13,6 +13,7 @@ from twofold.report.figures import percent, ranged
 from twofold.report.money import number_text
 
 ASKED, JOINT = "confidence.asked_fraction", "confidence.joint_probability"
+OWN = "money.own.{}"  # what machines of one's own take for a run or service
 RISKS, OTHERS, KNOWN = "lists.could_break", "lists.else", "lists.known"
 HOLDS = "holds_probability"
 PRICED = "the cheapest tried of what the spec allows that keeps every goal; one that is simpler may cost more"
@@ -51,6 +52,20 @@ def _entries(plan: Plan) -> Iterator[Derivation]:
         yield from _of_service(service)
     for number, line in enumerate(plan.money.lines if plan.money else ()):
         yield _of_line(f"money.lines.{number}", line, plan)
+    for half in plan.halves:
+        if plan.own_usd(half.name) is not None:
+            yield _of_own(half.name, plan)
+
+
+def _of_own(name: str, plan: Plan) -> Derivation:
+    """What is paid for the power of a run or service on machines of one's own."""
+    lines = enumerate(plan.money.lines if plan.money else ())
+    own = [(at, line) for at, line in lines if line.what.startswith(f"{name}:")]
+    paid = [
+        Input(line.what.partition(": ")[2], format_usd(line.total_usd), f"money.lines.{at}", "", "")
+        for at, line in own
+    ]
+    return Derivation(OWN.format(name), "its lines of the bill together", tuple(paid))
 
 
 def _of_lists(plan: Plan) -> Iterator[Derivation]:

@@ -11,7 +11,17 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
 from twofold.pages.html import cell, element, link, page, pictures, table, text
-from twofold.pages.plan_entries import ASKED, JOINT, KNOWN, OTHERS, RISKS, entries_of, place_of, replicas_of
+from twofold.pages.plan_entries import (
+    ASKED,
+    JOINT,
+    KNOWN,
+    OTHERS,
+    OWN,
+    RISKS,
+    entries_of,
+    place_of,
+    replicas_of,
+)
 from twofold.pages.sections import FIGURE
 from twofold.report.decision import sureness
 from twofold.report.figures import chance, ranged
@@ -133,13 +143,11 @@ def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
 
 
 def _cost(cost: Estimate | None, path: str, name: str, plan: Plan, known: set[str]) -> str:
-    """Rent; what machines of one's own take, which leads to its line of the bill."""
+    """Rent; what machines of one's own take, which leads to its lines of the bill."""
     usd = plan.own_usd(name)
     if cost or usd is None or plan.money is None:
         return _linked(cost, path, known)
-    lines = enumerate(plan.money.lines)
-    at = next(at for at, line in lines if line.category == "energy" and line.what.startswith(f"{name}:"))
-    return _linked_text(f"{format_usd(usd)} of energy, your own", f"money.lines.{at}", known)
+    return _linked_text(f"{format_usd(usd)} for power, your own", OWN.format(name), known)
 
 
 def _deadline(run: TrainingPlan, plan: Plan, known: set[str]) -> str:

@@ -23,6 +23,7 @@ from twofold.contracts.spec.scenario_fleet import EngineChange
 from twofold.contracts.spec.scenario_policies import Policies, Smaller
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.supply import Supply
+from twofold.core.display import format_memory
 from twofold.core.errors import InputError, ValueRefusedError
 from twofold.gating.beliefs import in_flight_limit, measured_beliefs, planned_load, replica_beliefs
 from twofold.inference.fleet import warm_up
@@ -93,7 +94,7 @@ def pool_world(
     table = ServiceTable.of(replica).slowed(tables.slow_ratios.get(pool.name, 1.0))
     steps = StepTable.from_service_table(table)
     workers = change.worker_count
-    weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
+    weights = weights_bytes(replica)
     model = fleet_types.ReplicaModel(
         new_engine=engine_of(replica, steps, change),
         in_flight_limit=workers * in_flight_limit(service, pool, one(replica.max_batch)),
@@ -114,6 +115,11 @@ def pool_world(
     )
 
 
+def weights_bytes(replica: Replica) -> float:
+    """Of a whole replica, as it serves."""
+    return one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
+
+
 def smaller_world(
     service: ServicePlan,
     pool: serving.Pool,
@@ -124,20 +130,28 @@ def smaller_world(
 ) -> PoolWorld:
     """The replicas that answer in need: as those `beside` them, with other weights.
 
-    Raises ValueRefusedError for a model that is not described, for one that holds less than a request may
-    ask for, and beside measured rows, which say nothing of another model.
+    Raises ValueRefusedError for a model that is not described, for one that is not smaller or holds less than
+    a request may ask for, and beside measured rows, which say nothing of another model.
     """
     if pool.replica.tp is None:
         what = f"`{service.name}` is measured rows, which do not say how fast another model is"
         raise ValueRefusedError(what, hint="leave `smaller` out of `degradation`")
-    replica, models = pool.replica, tables.model_named
+    other = pool
     if told.quantisation is not None:
-        replica = replace(replica, weights_format=told.quantisation)
+        other = replace(pool, replica=replace(pool.replica, weights_format=told.quantisation))
     else:
         assert told.model is not None
-        own = model_of(told.model, tables.catalog)
-        pool, models = replace(pool, model=own.name), {own.name: own}.__getitem__
-    world = pool_world(service, replace(pool, replica=replica), replace(tables, model_named=models), change)
+        model = model_of(told.model, tables.catalog)
+        known = {pool.model: tables.model_named(pool.model), model.name: model}
+        other, tables = replace(pool, model=model.name), replace(tables, model_named=known.__getitem__)
+    needs, has = (weights_bytes(planned_replica(service, each, tables)) for each in (other, pool))
+    if needs >= has:
+        raise ValueRefusedError(
+            f"`{told.label}` is not smaller than `{pool.model}` in {pool.replica.weights_format}: "
+            f"{format_memory(needs)} of weights beside {format_memory(has)}",
+            hint="name a smaller model, or narrower weights, for `smaller`",
+        )
+    world = pool_world(service, other, tables, change)
     if world.context_tokens < beside.context_tokens:
         raise ValueRefusedError(
             f"`{told.label}` holds requests of {world.context_tokens:,.0f} tokens, and `{pool.model}` of "

@@ -3,6 +3,7 @@
 The gate's beliefs are put off as a scenario says, else as far as the plan may be off.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -13,6 +14,7 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.serving import ClassPlan, ServicePlan, TierPlan
 from twofold.contracts.rows.trace import TRACE_BLOCK_TOKENS
 from twofold.contracts.spec.scenario import Scenario
+from twofold.core.errors import ValueRefusedError
 from twofold.gating.build import (
     BuiltGate,
     GatedPool,
@@ -23,7 +25,7 @@ from twofold.gating.build import (
 )
 from twofold.inference.spreads import LONGEST_RATIO, sigma_of
 from twofold.policy.gate import settings as gates
-from twofold.rehearse.faults import BASE_VERSION, WorldPool, faults_of, replica_groups
+from twofold.rehearse.faults import BASE_VERSION, REPLICAS_MAX, WorldPool, faults_of, replica_groups
 from twofold.rehearse.gate import pool_groups
 from twofold.rehearse.pools import (
     PoolWorld,
@@ -205,13 +207,15 @@ def _with_smaller(
     told = scenario.policies.smaller
     if told is None:
         return task
+    if told.replicas > REPLICAS_MAX:
+        what = f"{told.replicas:,} replicas that answer in need are more than a rehearsal takes"
+        raise ValueRefusedError(what, hint=f"write `replicas: {REPLICAS_MAX:,}` or fewer")
     model = smaller_world(task.service, pool, tables, scenario.engine, told, task.pool).model
     zones = tuple(dict.fromkeys(group.order.zone for group in task.world.replicas))
+    counts = Counter(zones[n % len(zones)] for n in range(told.replicas))
     groups = (
-        fleet_types.ReplicaGroup(
-            1, fleet_types.replica_order(zones[n % len(zones)], "", told.label, BASE_VERSION)
-        )
-        for n in range(told.replicas)
+        fleet_types.ReplicaGroup(count, fleet_types.replica_order(zone, "", told.label, BASE_VERSION))
+        for zone, count in counts.items()
     )
     models = {**task.world.models, ("", told.label): model}
     world = replace(task.world, models=models, replicas=(*task.world.replicas, *groups))

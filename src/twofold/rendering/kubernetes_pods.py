@@ -127,7 +127,7 @@ def source_of(model: str, given: Given, *, in_folder: bool = False) -> Said:
     if known:
         return Said(known, given.weights.because(model))
     filled = f" with {model}" if "/" in model else ""
-    return Said(f"/weights/{label(model.rpartition('/')[2])}", f"a folder that you fill{filled}")
+    return Said(f"/weights/{label(*model.split('/'))}", f"a folder that you fill{filled}")
 
 
 def container_words(options: Sequence[Option]) -> list[Node]:

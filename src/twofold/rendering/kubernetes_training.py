@@ -28,7 +28,7 @@ from twofold.rendering.yaml_text import Node, Object, Said
 
 FILES = "/run/plan"  # in pods, what lies beside the manifests
 MOST = 63  # characters of a name
-RARE_Z = 3.09  # normal deviate that one in a thousand lies above
+LAST_Z = 3.09  # normal deviate that one in a thousand lies above
 ROOM_S = 30.0  # to end in after a checkpoint
 QUEUE = "kueue.x-k8s.io/queue-name"
 IMAGES = {"AMD": "rocm/pytorch", "NVIDIA": "nvcr.io/nvidia/pytorch"}
@@ -70,7 +70,7 @@ def restarts(run: TrainedRun) -> Said:
              a Poisson count, with the first term of Cornish and Fisher for its skew
     """
     most = run.run.run.interruptions.high
-    count = ceil(most + RARE_Z * sqrt(most) + (RARE_Z**2 - 1.0) / 6.0)
+    count = ceil(most + LAST_Z * sqrt(most) + (LAST_Z**2 - 1.0) / 6.0)
     said = "its upper end, and what 1 run in 1,000 exceeds; the next failure ends the run"
     return Said(count, f"{run.at}.run.interruptions: {said}")
 

@@ -70,8 +70,8 @@ def decision_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
 def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
     gap, rows = [""] * room.gap_count, room.row_count
     told: dict[str, list[str]] = {kind: [] for kind in ("also", "release", "or", "cost", "risk", "next")}
-    for each in plan.actions:
-        told.setdefault(each.kind, []).append(each.text.replace("SPEC", spec))
+    for each in plan.told_for(spec).actions:
+        told.setdefault(each.kind, []).append(each.text)
     simple = [text.partition(DOT)[2] for text in told["cost"]]
     risks, others = told["risk"][: room.risk_count], told["or"][: room.other_count]
     flags = [flag for flag in FLAGS if not any(flag in each for each in told["next"])]

@@ -184,7 +184,7 @@ def _use_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
         of_all = share(again / max(1, fleet.arrived_count))
         yield f"{again:,} exact repeats ({of_all}) given {fleet.given_again_tokens:,} tokens again"
     if fleet.smaller_count is not None:
-        yield f"{fleet.smaller_count:,} sent to the smaller model"
+        yield f"{fleet.smaller_count:,} sent to the smaller model, whose replicas are in all of this"
     if fleet.has_tokens:
         yield f"{percent(fleet.kv_waste_fraction)} of held cache empty"
     if fleet.token_gap_p99_s is not None and fleet.token_gap_max_s is not None:

@@ -70,7 +70,7 @@ def _layout_lines(run: TrainingPlan) -> list[str]:
 def cost_text(cost: Estimate | None, unit: str = "USD", own_usd: float | None = None) -> str:
     """What is rented by its rent, machines of one's own by what they take."""
     if cost is None and own_usd is not None:
-        return f"{format_usd(own_usd)}{unit.removeprefix('USD')} of energy, your own"
+        return f"{format_usd(own_usd)}{unit.removeprefix('USD')} for power, your own"
     return ranged(cost, unit) if cost else "no price"
 
 

@@ -4,6 +4,7 @@ Nothing here computes. Every uncertain number is an `Estimate`; lengths of time 
 money USD. Arrays stay arrays with one run or service; a missing half is an empty array.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate
+
+_SPEC = re.compile(r"\bSPEC\b")  # the user's file, in commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,11 @@ class Plan:
     def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:
         """Runs, then services."""
         return (*self.training, *self.serving)
+
+    def told_for(self, spec: str) -> "Plan":
+        """The same with the user's file in its commands, where they say `SPEC`."""
+        actions = (replace(each, text=_SPEC.sub(lambda _: spec, each.text)) for each in self.actions)
+        return replace(self, actions=tuple(actions))
 
     def own_usd(self, name: str) -> float | None:
         """What machines of one's own take for a run or service in the first year; None where it has none."""

@@ -29,6 +29,7 @@ _CLUSTER = re.compile(
     r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<accelerator>[A-Za-z].{0,60})"
 )
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.A)  # of a hub
+_ADDRESS = re.compile(r"(?:https?://)?[\w-]+(?:\.[\w-]+)+/(?=[^/]+/[^/]+/?$)")  # of the hub, before that
 
 
 class ModelReference(Part):
@@ -71,7 +72,8 @@ class ModelReference(Part):
     @property
     def repository(self) -> str:
         """The hub's repository that it names, maybe another than the catalogue's own; "" for a mere model."""
-        return self.name if self.name and REPOSITORY.fullmatch(self.name) else ""
+        name = _ADDRESS.sub("", self.name or "", count=1).rstrip("/")
+        return name if REPOSITORY.fullmatch(name) else ""
 
     @property
     def label(self) -> str:
