@@ -16,13 +16,13 @@ ROUNDS ?= 100
 AGAIN = $(MAKE)
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
-ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py looping.py operating.py proving.py measure_training.py)
+ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py looping.py operating.py promoting.py proving.py measure_training.py)
 
 # What tells a developer the most for the least: the models' laws, the policies, the map, what screens say.
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines peers fit accuracy unseen placebo lock clean
+.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut two-hosts soak quick core check verbs structure bench golden validate-rendered engines test-engines peers fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -60,7 +60,7 @@ recalibrate: $(EXTRAS)
 	$(BIN)/twofold plan examples/laptop --out $(STATE)/next.json --force >/dev/null
 	$(BIN)/twofold diff $(STATE)/plan.json $(STATE)/next.json; test $$? -eq 4
 
-# Rehearsed, frozen, run for real, compared: half an hour, on a machine that does nothing else.
+# Rehearsed, frozen, run for real, compared: a quarter of an hour, on a machine that does nothing else.
 prove: $(EXTRAS)
 	$(BIN)/twofold up examples/laptop --prove --seed 7; code=$$?; $(BIN)/twofold down examples/laptop --keep; exit $$code
 
@@ -109,8 +109,12 @@ test-skipped: $(EXTRAS)
 test-cut: $(STAMP)
 	$(BIN)/python tests/loopback_only.py $(MAKE) test
 
+# Two hosts, which are network namespaces, train one job and lose a rank (R-180). As root.
+two-hosts: $(EXTRAS)
+	TWOFOLD_NETWORKS=1 $(BIN)/python -m pytest -rs -n 0 tests/live/test_two_hosts.py
+
 # The laws of the tests on a thousand examples each, drawn anew: what it finds becomes an @example. Then a hundred of
-# each fault of serving and training, or `make soak ROUNDS=10`: docs/soak.md says what came of them.
+# each fault of serving and training, or `make soak ROUNDS=10`: docs/soak.md says what came of the latest run of each part.
 soak: $(EXTRAS)
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
 	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --releases 20 --out docs/soak.md

@@ -1,9 +1,10 @@
 """How far step times are off on half of the runs of this machine, by factors that the other half gave.
 
 The laptop's model in short runs on one core, in several batches and lengths; every second run, by tokens a
-step, calibrates, the others are predicted. Beside them the same step on two cores, in other precisions and
-compiled: planned, where the plan tells them apart, beside measured. The machine's own noise stands in each
-line: p90 over p10 of a run's steps. On a shared machine it bounds what any model can reach.
+step, calibrates, the others are predicted. Each shape is run twice, minutes apart, and the faster run counts:
+what else the machine does slows a whole run at times, by half and without any noise from step to step. Both
+stand in each line: p90 over p10 of the run's steps, and the slower run over the faster. Beside them the same
+step on two cores, in other precisions and compiled: planned beside measured, where the plan knows them.
 
 It ends: runs have few steps and little text, and those that the time does not allow are named and left out.
 """
@@ -35,22 +36,18 @@ from twofold.measure.truth import Row, read_rows
 from twofold.perf.constants import load_constants
 from twofold.perf.known import load_known
 
-SHAPES = (
-    (2, 128),
-    (4, 96),
-    (4, 128),
-    (8, 96),
-    (8, 128),
-    (16, 96),
-)  # sequences and tokens, fewest tokens first
-BASE = 4  # of these: what the other runs differ from in one thing
+SHAPES = sorted(  # sequences and tokens, fewest tokens first
+    ((batch, tokens) for batch in (2, 4, 8, 16) for tokens in (64, 96, 128)),
+    key=lambda shape: (shape[0] * shape[1], shape),
+)
+BASE = SHAPES.index((8, 128))  # what the other runs differ from in one thing
 OTHERS = (  # what differs, about how long it takes, beside the base run
     ({"ranks": 2}, 30.0),
     ({"precision": "bf16"}, 45.0),
     ({"precision": "fp16"}, 45.0),
     ({"compute": "compiled"}, 100.0),
 )
-GPU, STEPS, LIMIT_S = "CPU-4-core-AVX2", 12, 360.0
+GPU, STEPS, LIMIT_S = "CPU-4-core-AVX2", 12, 780.0
 MODEL = Path(__file__).parents[1] / "examples" / "laptop" / "config.json"
 GOAL, RANGE = 0.10, 0.8  # RANGE: of the runs, within the range that is given
 TEXT_BYTES = 300_000
@@ -64,6 +61,12 @@ class Ended:
     run: trained.TrainedRun
     row: Row
     sequence_tokens: int
+    slower: float = 1.0  # another run of the same over this one
+
+    @property
+    def step_s(self) -> float:
+        """Its median step."""
+        return self.run.measured.step_s_p50
 
     @property
     def noise(self) -> float:
@@ -82,10 +85,10 @@ def cores(count: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def ran(state: Path, shape: tuple[int, int], settings: trained.RunSettings) -> Ended:
+def ran(state: Path, shape: tuple[int, int], settings: trained.RunSettings, turn: int = 0) -> Ended:
     """Train for a few steps, in a folder of its own."""
     batch, tokens = shape
-    name = f"{settings.ranks}-{settings.precision}-{settings.compute}-{batch}x{tokens}"
+    name = f"{turn}-{settings.ranks}-{settings.precision}-{settings.compute}-{batch}x{tokens}"
     job = TrainJob(name, state / "train" / name, MODEL, settings.ranks, STEPS, tokens, batch)
     job = replace(job, precision=settings.precision, compute=settings.compute, corpus_bytes=TEXT_BYTES)
     with cores(settings.ranks):
@@ -101,7 +104,10 @@ def measured(state: Path) -> tuple[list[Ended], dict[str, Ended]]:
     """The runs that calibrate and are predicted, and the others by what differs; late ones are left out."""
     began_s = time.monotonic()
     plain = trained.RunSettings(1, "fp32", "eager", 0, "none")
-    shapes = [ran(state, shape, plain) for shape in SHAPES]
+    first = [ran(state, shape, plain) for shape in SHAPES]
+    second = [ran(state, shape, plain, 1) for shape in SHAPES[::-1]][::-1]
+    pairs = [sorted(pair, key=lambda each: each.step_s) for pair in zip(first, second, strict=True)]
+    shapes = [replace(fast, slower=slow.step_s / fast.step_s) for fast, slow in pairs]
     others = {}
     for change, needs_s in OTHERS:
         name = " ".join(f"{value} {key}" if key == "ranks" else str(value) for key, value in change.items())
@@ -112,7 +118,7 @@ def measured(state: Path) -> tuple[list[Ended], dict[str, Ended]]:
             others[name] = ran(state, SHAPES[BASE], replace(plain, **change))  # type: ignore[arg-type]
         except LookupError as error:
             print(f"left out: {name}: {error}")
-    print(f"{len(shapes) + len(others)} runs in {time.monotonic() - began_s:.0f} s")
+    print(f"{2 * len(shapes) + len(others)} runs in {time.monotonic() - began_s:.0f} s")
     return shapes, others
 
 
@@ -139,13 +145,13 @@ def main() -> None:
     rows = again([each.row for each in shapes])
     found, answers, after = fitted(rows)
     half_range = found.half_range(STEP)
-    print(f"{'seq':>5}{'tokens':>8}{'step':>9}{'before':>9}{'after':>9}{'noise':>7}  half")
+    print(f"{'seq':>5}{'tokens':>8}{'step':>9}{'before':>9}{'after':>9}{'noise':>7}{'slower':>8}  half")
     offs, held = [], 0
     for at, each in enumerate(shapes):
-        real = each.run.measured.step_s_p50
+        real = each.step_s
         before, now = float(answers[at][f"pred_{STEP}"]) / real - 1, after[at] / real - 1
         half = "left out" if at % 2 else "calibrates"
-        off = f"{before:>9.0%}{now:>9.0%}{each.noise:>7.2f}  {half}"
+        off = f"{before:>9.0%}{now:>9.0%}{each.noise:>7.2f}{each.slower:>8.2f}  {half}"
         print(f"{SHAPES[at][0]:>5}{SHAPES[at][1]:>8}{real:>8.3f}s{off}")
         if at % 2:
             offs.append(abs(now))

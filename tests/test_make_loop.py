@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from twofold.catalog.catalog import load_catalog
+from twofold.measure.served_rows import RunOn
+
 ROOT = Path(__file__).parents[1]
 STAND_IN = """#!/bin/sh
 echo "$*" >> "$LOG"
@@ -63,3 +66,15 @@ def test_the_loop_fails_where_any_step_does_and_lets_nothing_stand(
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_showing_what_the_loop_would_do_does_nothing(tmp_path: Path) -> None:
     assert made(tmp_path, "", "-n") == (0, [])
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_what_recalibrates_runs_on_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in takes any word; `measure` does not."""
+    monkeypatch.chdir(ROOT)
+    made(tmp_path, "")
+    (line,) = (each for each in (tmp_path / "log").read_text().splitlines() if each.startswith("measure "))
+    words = line.split()
+    told = {name: words[words.index(name) + 1] for name in ("--as", "--engine", "--weights")}
+    ran_on = RunOn(told["--as"], engine=told["--engine"], weights_format=told["--weights"])
+    assert Path(ran_on.known(load_catalog()).model) == ROOT / "examples" / "laptop" / "config.json"

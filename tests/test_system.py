@@ -59,6 +59,7 @@ def test_what_is_there_is_not_installed_again(tmp_path: Path) -> None:
         "munged",
         "zsh",
         "fish",
+        "pg_ctlcluster",
     ):
         (tmp_path / program).write_text("#!/bin/bash\n", "utf-8")
         (tmp_path / program).chmod(0o755)

@@ -24,7 +24,7 @@ UNIT_ROOMS = (
 UNIT = re.compile(
     r"(^|_)(s|seconds|h|nats|day|days|week|months|years|m|kg|l|g|tb|bytes|tokens|flops|usd|w|j|wh|kwh|gco2|litres|bits"
     r"|fraction|ratio|factor|gain|spread|sigma|exponent|efficiency|share|score|p\d\d|low|lower|middle|median|high|upper|value|values|mean|mfu"
-    r"|count|units|started|state|input|sequences|concurrency|batch|steps|rows|weights|users|ranks|inside|domains"
+    r"|count|units|started|state|input|sequences|concurrency|batch|steps|rows|weights|users|ranks|queries|inside|domains"
     r"|layers|heads|dim|dims|hidden|matrices|experts|groups|topk|vocab|rank|window|k|nope|rope|tp|pp|ep|dp|cp)(_|$)"
 )
 

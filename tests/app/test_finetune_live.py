@@ -1,5 +1,6 @@
 """`kind: finetune` of a spec, run by `jobs`: from the weights beside the spec, on data of its own."""
 
+import json
 import shutil
 import sys
 import time
@@ -19,7 +20,7 @@ from twofold.app.looping import up
 from twofold.app.sources import load
 from twofold.core.errors import ValueRefusedError
 from twofold.live.control.supervisor import bring_down
-from twofold.live.jobs.listing import OVER, jobs_of
+from twofold.live.jobs.listing import jobs_of
 from twofold.live.training.train_job import trained_model
 from twofold.live.training.training_record import read_steps
 
@@ -53,23 +54,47 @@ def a_spec(folder: Path, base: Ran, kind: str = "finetune") -> Path:
     return folder / "twofold.yaml"
 
 
-def test_r_161_a_fine_tune_that_repeats_completes_from_the_weights_that_it_is_given(
-    plain: Ran,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    spec = a_spec(tmp_path / "tuned", plain)
+def finished(spec: Path) -> Path:
+    """The folder of the run that a spec's queue has, once it is over."""
     state = spec.parent / ".twofold"  # noqa: F811
-    shown = submit_job(spec)
-    assert shown.campaign is not None and shown.campaign.name == "tune"
     try:
         deadline_s = time.monotonic() + PATIENCE_S
-        while (found := jobs_of(state)[0]).state not in OVER:
+        while not (found := jobs_of(state)[0]).is_over:
             assert time.monotonic() < deadline_s, found
             time.sleep(0.2)
     finally:
         bring_down(state)
     assert found.state == "finished"
-    folder = state / "jobs" / "runs" / "tune-1" / "run"
+    return state / "jobs" / "runs" / found.job_id / "run"
+
+
+def test_adapters_are_trained_by_a_queue_beside_weights_that_stay(
+    plain: Ran,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("peft", reason="needs the extra [train]: `make extras`")
+    from safetensors import safe_open
+
+    spec = a_spec(tmp_path / "tuned", plain, "lora")
+    spec.write_text(spec.read_text().replace("1x2x", "1x1x"))  # a library less to import
+    submit_job(spec)
+    folder = finished(spec)
+    losses = [float.fromhex(line.loss) for line in read_steps(folder)]
+    assert len(losses) == 6 and losses[0] < plain.record.first_loss * 0.95  # not random weights
+    exported = trained_model(replace(plain.job, folder=folder), folder.parent / ".state")
+    with safe_open(exported / "adapter_model.safetensors", "np") as weights:
+        assert weights.keys() and all("lora_" in name for name in weights.keys())  # noqa: SIM118
+    assert json.loads((exported / "adapter_config.json").read_text("utf-8"))["r"] == 16
+
+
+def test_r_161_a_fine_tune_that_repeats_completes_from_the_weights_that_it_is_given(
+    plain: Ran,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    spec = a_spec(tmp_path / "tuned", plain)
+    shown = submit_job(spec)
+    assert shown.campaign is not None and shown.campaign.name == "tune"
+    folder = finished(spec)
     losses = [float.fromhex(line.loss) for line in read_steps(folder)]
     assert len(losses) == 6 and losses[0] < plain.record.first_loss * 0.95  # not random weights
     assert any(

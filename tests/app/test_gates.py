@@ -148,7 +148,7 @@ def test_what_answers_in_need_is_smaller_and_not_without_number(said: str, why: 
 
 def test_under_overload_a_smaller_model_saves_answers(tmp_path: Path) -> None:
     """On the same replicas, and one more: fewer requests go without an answer."""
-    load = parse_scenario(f"{SHORT}traffic: {{scale: 30x}}", "s.yaml")
+    load = parse_scenario(f"{SHORT}traffic: {{scale: 60x}}", "s.yaml")
     failed = []
     for smaller in ("", ", smaller: {quantisation: int8}"):
         spec = with_policies(tmp_path, "{queue: {depth: 20}, degradation: {shortest: 100 %" + smaller + "}}")

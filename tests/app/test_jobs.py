@@ -25,7 +25,9 @@ from twofold.app.jobs import (
     slots_here,
     submit_job,
 )
+from twofold.app.loop_settings import laid_out, other_layout, train_settings
 from twofold.app.looping import known_state
+from twofold.app.planning import plan
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.app.sources import load
 from twofold.core.errors import UnknownNameError, ValueRefusedError
@@ -216,6 +218,32 @@ def test_a_run_trains_on_the_accelerators_that_its_slots_are(
     state = known_state(few)
     nvidia_smi(tmp_path, monkeypatch, 2)  # one each, or none
     assert device_of(submit_job(few).job) == "cpu" and not read_settings(state).accelerators
+
+
+def test_a_run_is_trained_in_the_layout_that_up_trains_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+    monkeypatch.setattr("twofold.app.jobs._see_to_a_driver", lambda _state: None)
+    names = ("zero_stage", "micro_batch_sequences", "recompute")
+    spec = a_spec(tmp_path)
+    spec.write_text(spec.read_text().replace("sequence: 128 tok", "sequence: 32 tok"))
+    usual = train_settings(load(spec).spec, tmp_path)
+    planned = plan(spec)
+    of_up = laid_out(usual, planned)
+    assert of_up.zero_stage != usual.zero_stage  # else this shows nothing
+
+    def trained(spec: Path) -> tuple[list[object], str]:
+        shown = submit_job(spec)
+        told = json.loads((job_folder(known_state(spec), shown.job) / "order.json").read_text())
+        return [told[name] for name in names], " ".join(shown.notes)
+
+    assert trained(spec) == ([getattr(of_up, name) for name in names], other_layout(planned))
+    huge = a_spec(tmp_path / "huge")
+    config = huge.parent / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "num_hidden_layers": 10**6}))
+    layout, note = trained(huge)  # nothing is refused that `jobs` took before
+    assert layout == [getattr(usual, name) for name in names] and "its layout cannot be planned: " in note
 
 
 def test_jobs_that_are_submitted_at_once_have_ids_of_their_own(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import tiny_llama
 from twofold.live.gateway.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.loads.loader import bare_endpoint, closed_loop, prompts_of
 from twofold.live.processes import free_port, running, stop_all
@@ -29,17 +30,10 @@ for library, extra in {
     pytest.importorskip(library, reason=f"needs the extra [{extra}]: `make extras`")
 
 CONFIG = {
+    **tiny_llama.MODEL,
     "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
     "vocab_size": 512,
     "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
     "torch_dtype": "float32",
 }
 SPEC = """

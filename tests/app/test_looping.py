@@ -7,17 +7,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.device.test_files import TABLES, record
 from tests.fake_nvidia import nvidia_smi
-from twofold.app import looping
-from twofold.app.loop_settings import engine_settings, serve_settings, train_settings
+from twofold.app import loop_stages, looping
+from twofold.app.loop_settings import LoopRequest, engine_settings, serve_settings, train_settings
+from twofold.app.loop_stages import measure_machine
 from twofold.app.looping import MemoryShortError, alone, down, need_memory, up
-from twofold.app.sources import load
-from twofold.core.errors import BusyError, FileError, ValueRefusedError
+from twofold.app.sources import DEVICE_FOLDER, load
+from twofold.core.errors import BusyError, FileError, UsageError, ValueRefusedError
+from twofold.device.files import this_identity, write_device
 from twofold.live.control.engines import engine_command, engine_environment
 from twofold.live.processes import PortError
 
@@ -40,6 +45,21 @@ def test_one_works_on_a_state_at_a_time_and_the_next_may(tmp_path: Path) -> None
         pass
     with alone(state):
         assert state.is_dir()
+
+
+def test_a_device_that_was_measured_before_is_taken_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = replace(record(this_identity()), measured_on=date.today())
+    monkeypatch.setattr(loop_stages, "measure_device", lambda *_: SimpleNamespace(record=fresh))
+    spec, said = changed(tmp_path, "steps:", "steps:"), list[str]()
+    run, told = train_settings(load(spec).spec, tmp_path), serve_settings(load(spec).spec, 1.0)
+    run = replace(run, device="cpu")
+    request = LoopRequest(spec, tmp_path / ".twofold", run, told, 1, said.append, "tiny")
+    assert measure_machine(request) == fresh and said == ["measure this machine"]
+    write_device(tmp_path / DEVICE_FOLDER, TABLES, fresh)
+    assert measure_machine(request) == fresh
+    assert said[1:] == [f"measured before, and taken as it is: this machine, on {date.today()}"]
 
 
 def test_memory_is_counted_per_process() -> None:
@@ -242,6 +262,24 @@ def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path
         stop_all(state)
 
 
+def test_up_does_not_train_beside_a_job_of_the_queue_and_leaves_it_running(tmp_path: Path) -> None:
+    for name in ("psutil", "torch"):
+        pytest.importorskip(name, reason="needs the extras: `make extras`")
+    from twofold.live.processes import running, start, stop_all
+
+    spec, state = changed(tmp_path, "steps: 110", "steps: 110"), tmp_path / ".twofold"
+    try:
+        start([sys.executable, "-c", WAIT], "job-tiny-1", state)
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            port = holder.getsockname()[1]
+        with pytest.raises(BusyError, match="`tiny-1` runs on the slots that `tiny` is to be trained on"):
+            up(spec, port=port, tell=lambda _: None)
+        assert [each.role for each in running(state)] == ["job-tiny-1"]
+    finally:
+        stop_all(state)
+
+
 def test_a_port_that_is_taken_is_refused_before_the_work_and_stops_nothing(tmp_path: Path) -> None:
     for library in ("psutil", "torch"):
         pytest.importorskip(library, reason="needs the extras [train] and [live]: `make extras`")
@@ -260,3 +298,21 @@ def test_a_port_that_is_taken_is_refused_before_the_work_and_stops_nothing(tmp_p
         assert [child.role for child in running(state)] == ["replica-0"]
     finally:
         stop_all(state)
+
+
+def test_a_proof_that_is_to_do_something_else_too_is_refused_at_once() -> None:
+    for beside in ({"load_for": "3 s"}, {"try_releases": True}, {"scale_out": True}):
+        at = {"load_for": "", "try_releases": False, "scale_out": False} | beside
+        with pytest.raises(UsageError, match="`--prove` has loads of its own"):
+            looping.up_page(
+                EXAMPLE, 1, "", None, None, program="", as_proof=True, requests=400, seed=0, tell=print, **at
+            )
+
+
+def test_what_is_a_proofs_alone_is_refused_without_one() -> None:
+    for told in ({"requests": 100}, {"seed": 0}):
+        of_proof = {"requests": None, "seed": None} | told
+        with pytest.raises(UsageError, match=f"`--{next(iter(told))}` is for `--prove` alone"):
+            looping.up_page(
+                *(EXAMPLE, 1, "", None, None, "", ""), False, False, as_proof=False, tell=print, **of_proof
+            )

@@ -14,11 +14,15 @@ import pytest
 
 from tests.fake_nvidia import nvidia_smi
 from tests.openai_service import Service, served
-from twofold.app.measure_serving import What, Where, measure_import, measure_serve
+from twofold.app.measure_serving import What, Where, _device_beside, measure_import, measure_serve
 from twofold.app.measured_rows import calibrate, predict
+from twofold.app.sources import DEVICE_FOLDER
+from twofold.catalog.catalog import load_catalog
 from twofold.cli import main
 from twofold.core.errors import InputError, UsageError, ValueRefusedError
+from twofold.measure.inference_rows import read_case
 from twofold.measure.served_rows import RunOn
+from twofold.perf.constants import load_constants
 
 RAN_ON = RunOn("llama-3.1-8b", "H100-SXM", 1, 1, "vllm", "0.11.0", "bf16")
 QUICK = What(clients="2", rate="30", load_for="0.5 s", input="20 tok", output="3 tok")
@@ -28,6 +32,29 @@ QUICK = What(clients="2", rate="30", load_for="0.5 s", input="20 tok", output="3
 def extras() -> None:
     for name in ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"):
         pytest.importorskip(name, reason="needs the extra [live]: `make extras`")
+
+
+@pytest.mark.usefixtures("extras")
+def test_rows_of_a_model_of_ones_own_name_its_config_and_are_taken_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are what the row says: fp32 is not narrowed, as what is merely published in fp32 is."""
+    out, config = tmp_path / "rows.csv", Path("examples/laptop/config.json").resolve()
+    monkeypatch.chdir(config.parent)
+    with served(Service(gap_s=0.01)) as service:
+        measure_serve(
+            service.url, Where(), QUICK, RunOn("config.json", "H100-SXM", 2, 1, weights_format="fp32"), out
+        )
+    monkeypatch.chdir(tmp_path)
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert {row["model"] for row in rows} == {str(config)} and "json" not in rows[0]["id"]
+    predicted = predict("inference", out, tmp_path / "predicted.csv")
+    assert (predicted.row_count, predicted.refused) == (2, {})
+    assert calibrate(out, tmp_path / "calibration.json").data.rows == 2
+    case = read_case(rows[0], load_catalog(), load_constants())
+    assert (case.weights_format, case.model.parameters) == ("fp32", 5_770_496)
+    unsaid = read_case(rows[0] | {"precision_weights": ""}, load_catalog(), load_constants())
+    assert unsaid.weights_format == "bf16"
 
 
 @pytest.mark.usefixtures("extras")
@@ -210,3 +237,33 @@ def test_a_file_of_another_tool_becomes_rows_and_is_told_how_it_was_loaded(tmp_p
     assert measure_import(file, rate=3.0).data.loads[0].rate_per_s == 3.0
     with pytest.raises(UsageError, match="exclude"):
         measure_import(file, clients=1.0, rate=1.0)
+
+
+def test_rows_in_a_specs_state_are_of_the_device_that_was_measured_for_it_and_others_of_this_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("spec", "here", ""):
+        folder = tmp_path / name / DEVICE_FOLDER
+        folder.mkdir(parents=True)
+        (folder / "device.json").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    here = tmp_path / "here" / DEVICE_FOLDER
+    assert _device_beside(tmp_path / "spec" / ".twofold" / "rows.csv") == tmp_path / "spec" / DEVICE_FOLDER
+    assert _device_beside(None) == _device_beside(Path("rows.csv")) == here  # and not of the folder above
+    assert _device_beside(tmp_path / "other" / ".twofold" / "rows.csv") == here
+
+
+def test_what_a_models_own_path_lacks_is_said_with_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path("examples/laptop").resolve()
+    (tmp_path / "our").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    named = "model,gpu,gpus_total,precision_weights,tp,isl_mean,osl_mean,concurrency"
+    models = ("our", "./our", "./our/none.json", f"{folder}/config.json")
+    lines = [named, *(f"{model},H100-SXM,1,bf16,1,100,10,2" for model in models)]
+    Path("rows.csv").write_text("\n".join(lines) + "\n")
+    predict("inference", Path("rows.csv"), Path("out.csv"))
+    said = [row["pred_error"] for row in csv.DictReader(Path("out.csv").read_text().splitlines())]
+    assert said[0].startswith("E-name: unknown model `our`; write `./our`")
+    assert said[1] == said[3] == "" and said[2].startswith("E-model: our/none.json: cannot read the file")

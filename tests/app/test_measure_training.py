@@ -5,15 +5,20 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests import tiny_llama
+from tests.fake_nvidia import nvidia_smi
 from twofold.app.measure_training import (
     TrainedShown,
     TrainWanted,
+    _conditions,
+    _job,
     _planned,
     _ratios,
     measure_train,
@@ -21,24 +26,15 @@ from twofold.app.measure_training import (
 )
 from twofold.app.measured_rows import calibrate, predict
 from twofold.contracts.results import trained
-from twofold.core.errors import UsageError, ValueRefusedError
+from twofold.core import nvidia
+from twofold.core.errors import FileError, UnknownNameError, UsageError, ValueRefusedError
 from twofold.core.estimate import Estimate
-from twofold.live.loads.thermals import Thermals, sample
+from twofold.live.loads.meters import Meters
+from twofold.live.loads.thermals import Sample, Thermals, sample
+from twofold.report.trained import _conditions as _condition_lines
 from twofold.report.trained import _ratio_pieces
 
-MODEL = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "vocab_size": 320,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
+MODEL = {**tiny_llama.MODEL, "architectures": ["LlamaForCausalLM"]}
 WANTED = TrainWanted(
     ranks="1,2", steps=8, batch="4 seq", sequence="32 tok", gpu="CPU-4-core-AVX2", data="text.jsonl"
 )
@@ -58,12 +54,35 @@ def fake_machine(root: Path, clock_khz: int, millidegrees: int, throttles: int) 
 
 def test_r_039_clocks_and_temperatures_are_sampled_and_throttling_is_a_share(tmp_path: Path) -> None:
     fake_machine(tmp_path, 2_000_000, 61_000, 3)
-    with Thermals(tmp_path) as thermals:
+    with Thermals(partial(sample, tmp_path)) as thermals:
         fake_machine(tmp_path, 1_200_000, 93_500, 5)
     assert thermals.temperature_c_max == 93.5 and thermals.throttled_fraction == 1.0
     assert min(thermals.clocks_hz) == 1.2e9 and max(thermals.clocks_hz) == 2e9
     nothing = sample(tmp_path / "elsewhere")
     assert (nothing.clock_hz, nothing.temperature_c, nothing.throttle_count) == (None, None, None)
+
+
+@pytest.mark.parametrize("reasons", nvidia.REASONS)
+def test_r_039_clocks_of_accelerators_are_sampled_and_what_slows_them_is_heat_or_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reasons: str
+) -> None:
+    def tells(*slowed: str) -> None:
+        told = {"clocks.sm": ["1980", "1400"], "temperature.gpu": ["45", "83"], reasons: list(slowed)}
+        nvidia_smi(tmp_path, monkeypatch, 2, told=told)
+
+    tells("0x0000000000000001", "0x0000000000000040")  # idle; slowed by its heat
+    with Thermals.of("cuda") as thermals:
+        tells("0x0000000000000001", "0x0000000000000002")  # no reason to call it slow
+    assert thermals.clocks_hz == [1.69e9, 1.69e9] and thermals.temperature_c_max == 83.0
+    assert thermals.throttled_fraction == 0.5
+    measured = SimpleNamespace(name="a", conditions=_conditions(Meters(), thermals, 1, "cuda"))
+    assert "clock of accelerators 1.69 GHz, at least 1.69 GHz · at most 83 °C" in " ".join(
+        _condition_lines(measured)  # type: ignore[arg-type]
+    )
+    monkeypatch.setenv(nvidia.VISIBLE, "0")
+    assert Thermals.of("cuda").read() == Sample(1.98e9, 45.0, None, is_throttled=False)
+    nvidia_smi(tmp_path, monkeypatch, 0)
+    assert Thermals.of("cuda").read() == Sample(None, None, None)
 
 
 def test_runs_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
@@ -73,6 +92,15 @@ def test_runs_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
         measure_train(tmp_path, TrainWanted(precisions="fp32,int4"))
     with pytest.raises(UsageError, match="no ranks"):
         measure_train(tmp_path, TrainWanted(ranks=""))
+    with pytest.raises(FileError, match=r"config\.json` does not exist"):
+        measure_train(tmp_path / "config.json", TrainWanted())
+    (tmp_path / "config.json").touch()
+    with pytest.raises(UnknownNameError, match="`H100-SXMM`"):  # and not after minutes
+        measure_train(tmp_path, TrainWanted(gpu="H100-SXMM"))
+
+
+def test_as_many_workers_stage_text_as_are_asked_for(tmp_path: Path) -> None:
+    assert _job(TrainWanted(workers=7), tmp_path / "config.json", tmp_path).data_workers == 7
 
 
 def test_a_run_that_could_not_be_compiled_is_held_against_nothing() -> None:

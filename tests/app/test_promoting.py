@@ -48,6 +48,11 @@ CANARY = gates.CanarySettings(
 KEY = b"k" * 32
 LETTERS = {chr(byte): number for number, byte in enumerate(range(32, 127))}
 GATE = gates.GateSettings(canary=CANARY, rollout=gates.RolloutSettings(tick_s=0.25))
+# A trial that outlasts the start of its replica and a few scores: then it is open until quality is judged.
+SCORED = replace(
+    GATE, canary=replace(CANARY, stages=(gates.Stage(0.5, 24, least_s=8.0),), request_limit_count=100_000)
+)
+TEXT = "def f(x): return x\n" * 60  # that releases are asked to go on with
 
 
 @dataclass
@@ -62,15 +67,16 @@ class Beside:
     def opened(self) -> Registry:
         return Registry(self.registry)
 
-    def pushed(self, number: int, pace: str = "0.002", **told: str) -> str:
-        """Another version, measured and vouched for; each token takes so many seconds. `told`: what else a
-        stand-in reads beside it."""
+    def pushed(self, number: int, pace: str = "0.002", parent: str = "", **told: str) -> str:
+        """Another version, measured and vouched for; each token takes so many seconds. `parent`: what it says
+        to be a copy of; `told`: what else a stand-in reads beside it."""
         source = model(self.folder / f"source-{number}", number)
         for name, text in {"pace": pace, **told}.items():
             (source / f"{name}.txt").write_text(text)
         Tokenizer(BPE(LETTERS, [])).save(str(source / "tokenizer.json"))
         opened = self.opened()
-        text = opened.push(source, "chat", "ann").version.text
+        made_from = {"parent": opened.find(parent).digest} if parent else {}
+        text = opened.push(source, "chat", "ann", made_from).version.text
         beside = opened.find("chat@serving").digest if number > 1 else ""
         opened.evaluated(text, replace(FOUND, beside=beside), "ann")
         opened.approve(text, "bob", "read it")
@@ -88,15 +94,29 @@ class Beside:
         there = (gateway_state(self.state) or {}).get("replicas", {}).values()
         return {each["version"] for each in there if each["healthy"] and not each["draining"]}
 
-    def under_load_until(self, happened: Callable[[], bool]) -> None:
+    def tried(self, version: str) -> dict[str, object]:
+        """The line of the log that tells how the trial of a version under load ended."""
+        promote_version(version, self.registry, "ann", "it may be better", "serving", "", 1)
+
+        def ends() -> list[dict[str, object]]:
+            lines = [line for line in self.log() if line["on"] == version and line["by"] == "gate"]
+            return [
+                each for each in lines if each["what"] == "refused release" or each.get("alias") == "serving"
+            ]
+
+        self.under_load_until(lambda: bool(ends()), 3)
+        return ends()[-1]
+
+    def under_load_until(self, happened: Callable[[], bool], client_count: int = 8) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
         while not happened():
             assert time.monotonic() < deadline_s, service_status(self.state, 40).happened
-            asked_at_once(f"http://127.0.0.1:{self.settings.port}", 8, 4)
+            asked_at_once(f"http://127.0.0.1:{self.settings.port}", client_count, 4)
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Iterator[Beside]:
+def beside(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Beside]:
+    """Its gate is `GATE`, or the one that a test names."""
     registry, state = tmp_path / ".twofold-registry", tmp_path / ".twofold"
     program = tmp_path / "stub"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n')
@@ -110,11 +130,11 @@ def beside(tmp_path: Path) -> Iterator[Beside]:
     opened.promote(first, "ann", "the first", Limits())
     release = taken(state, opened, first)
     opened.close()
-    (state / HELD_OUT).write_text(json.dumps({"slice": "a", "text": "def f(x): return x\n" * 60}) + "\n")
+    (state / HELD_OUT).write_text(json.dumps({"slice": "a", "text": TEXT}) + "\n")
     engine = EngineSettings(
         str(release.folder), "float32", 1, 256, 64, program=str(program), digest=release.digest
     )
-    told = (2, 64, free_port(), 0.001, 0.01, GATE)
+    told = (2, 64, free_port(), 0.001, 0.01, getattr(request, "param", GATE))
     made.settings = ServiceSettings(
         engine, *told, name="stand-in", registry=str(registry.resolve()), registered="chat"
     )
@@ -159,10 +179,27 @@ def test_r_159_a_release_is_tried_recorded_and_taken_back_in_seconds(beside: Bes
     # And back to the first, by hand.
     back = roll_back_version("chat", beside.registry, "bob", "clients complain", "serving")
     assert back.move.version == 1 and opened.find("chat@serving").text == "chat:1"
-    assert back.serves_again_s is not None and back.serves_again_s < 60.0
+    assert back.serves_again_s is not None and back.serves_again_s < 15.0
     assert beside.versions() == {opened.find("chat:1").digest.replace(":", "-")}
     last = [line for line in beside.log() if line["what"] == "move"][-1]
     assert (last["by"], last["why"]) == ("bob", "clients complain")
+    opened.verify()
+    opened.close()
+
+
+@pytest.mark.parametrize("beside", [SCORED], indirect=True)
+def test_a_release_that_is_worse_by_the_text_of_its_answers_alone_is_taken_back(beside: Beside) -> None:
+    """As fast as what serves, and it never fails: only who reads its answers can tell. A copy is to say what
+    serves says; what was trained anew is to go on as the held-out text does, and one that does is promoted.
+    """
+    other = beside.tried(beside.pushed(2, parent="chat:1", said="y"))
+    assert other["what"] == "refused release", other
+    assert other["rules"] in ({"gate": "quality worse"}, {"gate": "quality likely worse"})
+    better = beside.tried(beside.pushed(3, known=TEXT))
+    assert better.get("alias") == "serving", better
+    opened = beside.opened()
+    assert opened.find("chat@serving").text == "chat:3"
+    beside.under_load_until(lambda: beside.versions() == {opened.find("chat:3").digest.replace(":", "-")})
     opened.verify()
     opened.close()
 

@@ -15,14 +15,15 @@ import pytest
 from tests.rehearse.test_as_measured import THERE, TIMES, traffic
 from tests.small_service import planned, requests
 from twofold.app.loop_stages import LOAD_ENDED
-from twofold.app.proof_calibration import Calibration
+from twofold.app.proof_calibration import Bench, Calibration, Loads
 from twofold.app.proof_runs import Standing, run_live
 from twofold.app.proof_scenarios import KILLED, STEADY, drawn
 from twofold.app.proof_stages import need_alone
 from twofold.app.proving import FROZEN_FILE, Proving, check_frozen, freeze, proved
 from twofold.contracts.results.proof import MachineUse
-from twofold.core.errors import AlteredError, BusyError
+from twofold.core.errors import AlteredError, BusyError, RunError
 from twofold.core.estimate import Estimate
+from twofold.live.control import trials
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import bring_down, bring_up
@@ -138,6 +139,21 @@ def test_a_bad_release_is_tried_and_rolled_back_live(stand: Stand) -> None:
     assert 0 < ran.tried_count < 120
     names = until_whole(stand.standing.state, stand.standing.settings.version, 2)
     assert len(names) == 2  # of the old version: capacity is back too
+
+
+def test_one_more_serves_and_goes_and_one_that_never_comes_calibrates_nothing(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(stand.standing, stand.task, requests(), texts_of(2), 7, 20)
+    held = Loads(bench, (1.0,), stand.tell)
+    ran = held.hold(8.0, 40, one_more_s=0.5)
+    assert ran.more_s is not None and 0.5 < ran.more_s < 60.0
+    assert held.runs[0].until_s == ran.more_s and held.runs[0].one_more_s == 0.5
+    until_whole(stand.standing.state, stand.standing.settings.version, 2)
+    monkeypatch.setattr(trials, "one_more", lambda _state: None)
+    with pytest.raises(RunError, match="a replica more did not come"):
+        held.hold(20.0, 20, one_more_s=0.2)
+    assert len(held.runs) == 1
 
 
 def test_whoever_else_asks_is_counted_and_keeps_a_proof_from_beginning(stand: Stand) -> None:

@@ -145,6 +145,25 @@ def test_what_a_spec_names_serves_and_an_unapproved_digest_is_refused_by_its_rul
     assert named(requested(beside), gate).text == "chat:2"
 
 
+def test_what_a_spec_names_of_another_architecture_is_refused_before_it_is_measured(
+    beside: Path, quick: list[str]
+) -> None:
+    other = shaped(beside / "other", 2)
+    told = json.loads((other / "config.json").read_text("utf-8"))
+    (other / "config.json").write_text(json.dumps({**told, "architectures": ["Other"]}))
+    opened = Registry(beside / ".twofold-registry")
+    digest = opened.push(other, "chat", "ann").version.digest
+    opened.approve("chat:2", "bob", "")
+    opened.close()
+    (beside / "twofold.yaml").write_text(SPEC.replace("chat@serving", digest))
+    with pytest.raises(ReleaseRefusedError) as refused:
+        named(requested(beside), GateSettings())
+    assert "passes: architecture LlamaForCausalLM" in dict(refused.value.lines)["architecture"]
+    assert quick == []  # no measuring helps
+    limits = releasing.limits_of(requested(beside), GateSettings())
+    assert limits.context_tokens_least == told["max_position_embeddings"]  # what its gateway lets in
+
+
 def test_a_tampered_model_of_the_registry_is_not_served(beside: Path) -> None:
     request = requested(beside)
     opened = Registry(beside / ".twofold-registry")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.test_train_job import job_of
+from twofold.app.registering import push_version
 from twofold.app.releasing import registered
 from twofold.app.rerunning import rerun_version
 from twofold.core.errors import AlteredError, FileError, ValueRefusedError
@@ -42,6 +43,8 @@ def test_a_version_trained_again_from_its_lineage_has_the_same_bytes(trained: Pa
     opened = Registry(tmp_path / "registry", make=True)
     described = registered(opened, "tiny", trained, key_of(key_beside(trained.parents[2]), make=False))
     assert ("code", f"sha256:{package_digest()}") in opened.trace("tiny:1")
+    pushed = push_version(trained, "tiny", opened.folder, "ann", (), "", None, None)
+    assert (pushed.version.version, pushed.note) == (described.version, "")  # as `up` registers it
     again = rerun_version("tiny:1", opened.folder, "", lambda _: None)
     assert again.weights_sha256 == described.stored.facts["weights_sha256"]
     assert (again.exit_code, again.differences) == (0, ())

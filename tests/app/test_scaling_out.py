@@ -1,6 +1,8 @@
 """One replica more under load: real controller, gateway and load; engines are stand-ins that take a while."""
 
 import csv
+import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -15,6 +17,7 @@ pytest.importorskip("uvicorn", reason="needs the extras [train] and [live]: `mak
 pytest.importorskip("tokenizers", reason="needs the extras [train] and [live]: `make extras`")
 
 from tests.app.test_looping import EXAMPLE
+from tests.live.test_engine_kit import MAKE
 from twofold.app import scaling_out
 from twofold.app.gates import served_gate
 from twofold.app.loop_page import SCALE_OUT, serving_rows
@@ -48,22 +51,25 @@ def artefact_in(folder: Path) -> Path:
     return folder
 
 
+def asked_of_example(folder: Path, **serving: object) -> LoopRequest:
+    """The example's loop in a folder of its own, with other settings of its service."""
+    for name in ("twofold.yaml", "config.json"):
+        (folder / name).write_text((EXAMPLE.parent / name).read_text("utf-8"), "utf-8")
+    spec, state = folder / "twofold.yaml", folder / ".twofold"
+    read = load(spec).spec
+    told = replace(serve_settings(read, 1.0), **serving)
+    return LoopRequest(spec, state, train_settings(read, state), told, free_port(), lambda _: None, "tiny")
+
+
 def test_r_182_starts_under_load_replace_the_plans_and_the_tail_stands_beside_the_twins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("twofold.yaml", "config.json"):
-        (tmp_path / name).write_text((EXAMPLE.parent / name).read_text("utf-8"), "utf-8")
-    spec, state = tmp_path / "twofold.yaml", tmp_path / ".twofold"
     program = tmp_path / "stub"
     program.write_text(f'#!/bin/sh\nsleep {START_S}\nexec {sys.executable} {STUB} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(scaling_out, "LEAD_S", 3.0)
-    serving = replace(
-        serve_settings(load(spec).spec, 1.0), program=str(program), rate_per_s=RATE_PER_S, input_tokens=32
-    )
-    request = LoopRequest(
-        spec, state, train_settings(load(spec).spec, state), serving, free_port(), lambda _: None, "tiny"
-    )
+    request = asked_of_example(tmp_path, program=str(program), rate_per_s=RATE_PER_S, input_tokens=32)
+    spec, state = request.spec, request.state
     gate, artefact = served_gate(spec, 2, None), artefact_in(tmp_path / "v1")
     measured = loop.ServingMeasured("transformers", 2, 16384.0, None, artefact.name, ())
     logged = plan(spec).serving[0]
@@ -105,6 +111,37 @@ def test_r_182_starts_under_load_replace_the_plans_and_the_tail_stands_beside_th
     assert (shown.twin, shown.measured) == (tail, seen.ttft_s_p95)
     [start] = [row for row in page if row.name.startswith("start beside")]
     assert (start.planned, start.measured) == (again.cold_start_s, seen.cold_start_s)
+
+
+def test_r_061_a_measured_start_of_a_small_model_lies_within_what_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real engine and the example's model: a warm start stands for the warm-up, a cold one is planned."""
+    pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+    pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
+    monkeypatch.setattr(scaling_out, "LEAD_S", 1.0)
+    request = asked_of_example(tmp_path, replica_count=1, rate_per_s=1.0, input_tokens=32, output_tokens=4)
+    spec, artefact = request.spec, tmp_path / "v1"
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    shape = {name: value for name, value in config.items() if name not in ("architectures", "model_type")}
+    made = [sys.executable, "-c", MAKE, str(artefact), json.dumps(shape)]
+    assert subprocess.run(made, check=False, capture_output=True).returncode == 0
+    gate = served_gate(spec, 1, None)
+    measured = loop.ServingMeasured("transformers", 1, 16384.0, None, artefact.name, ())
+    try:
+        bring_up(
+            service_settings(request, gate, Release("tiny:1", "", artefact, is_tried=False)), request.state
+        )
+        measured, said = scaling_out.scaled_out(request, artefact, gate, measured)
+    finally:
+        bring_down(request.state)
+    seen = measured.scale_out
+    assert seen is not None and seen.warm_start_s is not None, said
+    (service,) = plan(spec).serving
+    (reading, warming), whole = service.cold_start_parts, service.cold_start_s
+    assert 0.0 < reading.value.value < 0.1 * warming.value.value  # 23 MB
+    assert warming.value.value == pytest.approx(seen.warm_start_s, rel=1e-4)
+    assert whole is not None and whole.low <= seen.cold_start_s <= whole.high
 
 
 def test_nothing_is_started_where_somebody_else_decides_and_the_page_says_so(tmp_path: Path) -> None:

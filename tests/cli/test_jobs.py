@@ -14,6 +14,7 @@ pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
 from tests.live.test_jobs import STUB, effects, log_replays
 from twofold.live.control.supervisor import bring_down
+from twofold.live.jobs.orders import read_order
 from twofold.live.processes import running
 from twofold.policy.cluster import events
 
@@ -111,9 +112,58 @@ def test_a_broken_log_is_named_with_its_line_and_gone_on_with_once_it_is_mended(
     assert [job["state"] for job in until_over(run)] == ["finished"] * 2
 
 
+ORDER = """\
+{"name": "fish", "rank_count": 2,
+ "steps": 3, "sequence_tokens": 16, "global_batch_sequences": 4,
+ MORE}
+"""
+
+
+def test_a_run_is_trained_by_an_order_of_its_own(run, tmp_path, monkeypatch) -> None:
+    pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+    monkeypatch.setattr("twofold.app.jobs._see_to_a_driver", lambda _state: None)
+    more = '"compute": "compiled", "evaluate_every_steps": 2, "branch_from": "", "data_digest": "ab"'
+    (tmp_path / "run.json").write_text(ORDER.replace("MORE", more))
+    done = run("twofold jobs submit . --order run.json --team red --json")
+    told = json.loads(done.out)
+    assert (told["job"], told["team"], told["ranks"]) == ("fish-1", "red", 2)
+    assert told["command"] == "training run of twofold.yaml by run.json"
+    state = tmp_path / ".twofold"
+    job = json.loads((state / "jobs" / "runs" / "fish-1" / "order.json").read_text())
+    assert (job["compute"], job["evaluate_every_steps"], job["data_digest"]) == ("compiled", 2, "ab")
+    assert job["checkpoint_every_steps"] == job["steps"] == 3  # others when the queue asks
+    order = read_order(state, "fish-1")
+    assert Path(order.working_folder) == tmp_path  # from which the order's paths are
+    assert order.command[-1] == str(tmp_path / "config.json") and order.saves and order.kind == "pretrain"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('"precison": "bf16"', "run.json:3:2: error[E-value]: `precison` is no key of an order"),
+        ('"data_workers": "two"', "run.json:3:2: error[E-value]: `data_workers`: `two` is no whole number"),
+        ('"seed": 1,', "run.json:3:12: error[E-file]: this is no order: "),
+        ('"recompute": "half"', "run.json:1:1: error[E-value]: recompute `half` is not known"),
+        ('"micro_batch_sequences": 3', "run.json:1:1: error[E-value]: the 2 sequences of a rank are not"),
+        ('"steps": 4', "run.json:2:2: error[E-value]: `steps` stands twice"),
+        ('"device": "cuda"', "run.json:1:1: error[E-value]: no slot here has an accelerator"),
+        ('"host_count": 0', "run.json:1:1: error[E-value]: 2 ranks cannot be split evenly over 0 hosts"),
+        ('"seed": ' + "[" * 10_000, "run.json:1:1: error[E-file]: this is no order: "),
+    ],
+)
+def test_what_is_wrong_with_an_order_is_said_with_its_place(run, tmp_path, more, said) -> None:
+    pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+    (tmp_path / "run.json").write_text(ORDER.replace("MORE", more))
+    done = run("twofold jobs submit . --order run.json")
+    assert done.code == 2 and said in " ".join(done.err.split()) and "Traceback" not in done.err
+    assert "hint: " in done.err and not (tmp_path / ".twofold" / "jobs" / "orders").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("jobs submit . --order nowhere.json", "`--order nowhere.json` is no order: no such file"),
+        ("jobs submit . --order nowhere.json -- true", "`--order` is of a training run"),
         ("jobs list .", "no jobs were submitted"),
         ("jobs logs . nobody", "there is no job `nobody`"),
         ("jobs cancel . ../nobody", "there is no job `../nobody`"),

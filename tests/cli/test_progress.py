@@ -52,6 +52,20 @@ def test_who_watches_a_rehearsal_sees_at_once_that_it_is_under_way() -> None:
     os.close(terminal)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
+def test_what_was_frozen_stays_whole_where_somebody_watches() -> None:
+    frozen = f"frozen: sha256 {'ab' * 32} at 2026-11-28T14:33:03.698+00:00"
+    code = f"from twofold.cli.progress import stage_bar\nwith stage_bar() as t: t({frozen!r}); t('live')"
+    terminal, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, "-c", code], stderr=theirs) as running:
+        os.close(theirs)
+        running.wait()
+        said = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    line, _, after = said.partition("\n")
+    assert line.rstrip().endswith(frozen) and "live" in after
+
+
 def test_a_log_hears_nothing_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     with watched_bar() as tell:
         tell("rehearsing")

@@ -31,6 +31,8 @@ def told(name: str, otherwise: str = "0") -> str:
 PACE_S = float(told("pace", os.environ.get("STUB_PACE_S", "0")))  # of each token
 FIRST_S = float(told("first"))  # more of the first
 BALLAST = b"x" * int(told("ballast"))
+SAID, KNOWN = told("said", "x"), told("known", "")
+TOKEN_CHARACTERS = 4  # of what is known
 
 
 def order() -> str:
@@ -38,6 +40,12 @@ def order() -> str:
         return ORDERS.read_text().strip()
     except OSError:
         return ""
+
+
+def answer_to(asked: dict[str, Any], tokens: int) -> str:
+    prompt = asked.get("prompt")
+    goes_on = KNOWN.partition(prompt)[2] if isinstance(prompt, str) and prompt else ""
+    return goes_on[: tokens * TOKEN_CHARACTERS] or SAID
 
 
 class Engine(BaseHTTPRequestHandler):
@@ -83,7 +91,7 @@ class Engine(BaseHTTPRequestHandler):
         if not asked.get("stream"):
             time.sleep(PACE_S * count)
             usage = {"prompt_tokens": 3, "completion_tokens": count}
-            self.answer(200, json.dumps({"choices": [{"text": "x"}], "usage": usage}))
+            self.answer(200, json.dumps({"choices": [{"text": answer_to(asked, count)}], "usage": usage}))
             return
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")

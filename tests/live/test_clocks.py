@@ -19,7 +19,7 @@ WHEN = {
     "app/catalogue.py": {"catalog_rows", "refresh_prices"},
     # … and from which line of the log of requests on CPU tiers are measured.
     "app/loop_stages.py": {"gate_for_it", "plan_for_it", "measure_machine", "put_under_load"},
-    "app/jobs.py": {"_repeated"},  # turns are weeks apart, through reboots: by the calendar
+    "app/jobs.py": {"_planned", "_repeated"},  # turns are weeks apart, through reboots: by the calendar
     "app/measured_rows.py": {"calibrate"},
     "app/measuring.py": {"measure_device"},
     "app/scaling_out.py": {"scaled_out"},  # the day of a start

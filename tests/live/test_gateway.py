@@ -562,7 +562,7 @@ def test_what_a_replica_hears_stands_in_the_log_before(tmp_path: Path, stub_engi
     asyncio.run(scenario())
 
 
-def test_no_request_goes_to_a_killed_replica_after_a_second(tmp_path: Path, stub_engines: Any) -> None:
+def test_r_056_no_request_goes_to_a_killed_replica_after_a_second(tmp_path: Path, stub_engines: Any) -> None:
     """Under load from eight clients; and the log of it, replayed, decides the same again (INV-15)."""
 
     async def scenario() -> None:

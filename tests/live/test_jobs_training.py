@@ -21,7 +21,7 @@ from twofold.live import processes
 from twofold.live.control.supervisor import bring_down
 from twofold.live.jobs.driver import Driver
 from twofold.live.jobs.orders import JobOrder, QueueSettings, job_folder, submit, write_settings
-from twofold.live.training.train_job import TrainJob, run_training
+from twofold.live.training.train_job import EXPORT, TrainJob, run_training
 from twofold.live.training.training_record import read_events, read_steps, unequal_steps
 from twofold.live.watchdog import JOBS, start_manager
 from twofold.policy.cluster import events
@@ -82,7 +82,9 @@ def calm_loss(tmp_path_factory: pytest.TempPathFactory) -> str:
     return read_steps(calm.folder)[-1].loss
 
 
-def test_a_run_makes_room_with_a_checkpoint_and_ends_at_the_same_loss(state: Path, calm_loss: str) -> None:
+def test_r_018_a_run_makes_room_with_a_checkpoint_and_ends_at_the_same_loss_without_a_lost_step(
+    state: Path, calm_loss: str
+) -> None:
     long = queued(state, "long", STEPS)
     driver = Driver(state)
     until(lambda: job(state, "long").state == "running", driver)
@@ -90,7 +92,9 @@ def test_a_run_makes_room_with_a_checkpoint_and_ends_at_the_same_loss(state: Pat
     until(lambda: over(state), driver)
     assert [job(state, each).state for each in ("long", "urgent")] == ["finished"] * 2
     assert events.StopJob("long", events.StopReason.PREEMPTED) in effects(state, events.StopJob)
-    assert read_events(long.folder, "resumed")[-1]["step"] > 0  # from the checkpoint that it was asked for
+    [stopped] = read_events(long.folder, "stopped")
+    resumed = read_events(long.folder, "resumed")[-1]
+    assert resumed["step"] == stopped["step"] > 0  # from the checkpoint that it was asked for
     assert not unequal_steps(read_steps(long.folder))
     assert read_steps(urgent.folder)[-1].step == 12
     assert read_steps(long.folder)[-1].loss == calm_loss
@@ -101,7 +105,8 @@ def test_a_run_makes_room_with_a_checkpoint_and_ends_at_the_same_loss(state: Pat
 def test_worker_launcher_and_driver_killed_at_random_leave_the_last_loss_as_it_is(
     state: Path, calm_loss: str, seed: int
 ) -> None:
-    """Kill -9 of each once, in an order and at moments that the seed draws; TWOFOLD_FAULT_SEEDS of them."""
+    """Kill -9 of each once, in an order and at moments that the seed draws; TWOFOLD_FAULT_SEEDS of them. The
+    driver is killed again while a checkpoint is written, and while the run exports."""
     drawn = random.Random(seed)
     run = queued(state, "killed", STEPS)
     start_manager(state, JOBS)
@@ -119,11 +124,52 @@ def test_worker_launcher_and_driver_killed_at_random_leave_the_last_loss_as_it_i
         assert any(found), f"no {role} was killed"
         before = len(read_steps(run.folder))
         until(lambda known=before: len(read_steps(run.folder)) > known or over(state))
+    writer = kill_driver_while(state, run, lambda: is_saving(run))
+    writer = kill_driver_while(state, run, (run.folder / f".{EXPORT}.partial").exists, writer)
+    os.kill(writer, signal.SIGCONT)
     until(lambda: over(state))
     assert job(state, "killed").state == "finished"
     assert not unequal_steps(read_steps(run.folder))
     assert read_steps(run.folder)[-1].loss == calm_loss
     log_replays(state)
+
+
+def is_saving(run: TrainJob) -> bool:
+    """Whether the newest checkpoint is begun and not whole."""
+    found = sorted((run.folder / "checkpoints").glob("step-*"))
+    return bool(found) and not (found[-1] / "manifest.json").exists()
+
+
+def kill_driver_while(state: Path, run: TrainJob, is_so: Callable[[], bool], stopped: int = 0) -> int:
+    """Kill the driver while it is so, which the rank that writes does not end meanwhile: it is stopped then,
+    and its process number returned. The export follows on the last save at once, so one that is stopped
+    already goes on only when all is ready here.
+    """
+
+    def drivers() -> list[int]:
+        return [child.process_id for child in processes.running(state, JOBS, exact=True)]
+
+    def writer_now() -> int:
+        told = [event for event in read_events(run.folder, "worker") if event["rank"] == 0]
+        return int(told[-1]["process_id"])
+
+    until(drivers)
+    killed, deadline_s, looked_s, writer = drivers()[0], time.monotonic() + PATIENCE_S, 0.0, writer_now()
+    if stopped:
+        os.kill(stopped, signal.SIGCONT)
+    while True:
+        while not is_so():
+            now_s = time.monotonic()
+            if now_s > looked_s + 0.3:  # what it waits for takes milliseconds, as this does
+                assert now_s < deadline_s and not over(state), "it did not happen"
+                looked_s, writer = now_s, writer_now()
+            time.sleep(0.0002)
+        os.kill(writer, signal.SIGSTOP)
+        if is_so():
+            os.kill(killed, signal.SIGKILL)
+            until(lambda: set(drivers()) - {killed})
+            return writer
+        os.kill(writer, signal.SIGCONT)
 
 
 def kill_one(state: Path, run: TrainJob, role: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from twofold.app.registering import ShownVersion, show_version
 from twofold.core.data import to_data
 from twofold.core.errors import AlteredError, BusyError, FileError, UnknownNameError, ValueRefusedError
 from twofold.live.registry import blobs
@@ -77,6 +78,50 @@ def test_other_bytes_or_another_origin_are_another_version_and_old_ones_stay(
     assert registry.find("chat:1").digest == one.stored.digest
     assert registry.find(two.stored.digest[:20]) == two.version
     assert registry.trace("chat:3")[1:] == [("parent", one.stored.digest), ("chat:1", one.stored.digest)]
+
+
+def test_the_log_of_a_name_says_who_did_what_when_and_why_or_which_rules_refused(
+    registry: Registry, tmp_path: Path
+) -> None:
+    first = registry.push(model(tmp_path / "one"), "chat", "ann").version.text
+    registry.push(model(tmp_path / "other", 9), "chatter", "eve")
+    with pytest.raises(ReleaseRefusedError):
+        registry.promote(first, "ann", "now", Limits())
+    registry.approve(first, "bob", "read it\n\x1b[2J twice")
+    registry.evaluated(first, FOUND, "cy")
+    registry.promote(first, "ann", "the first", FREE)
+    registry.tables.clear("chat", "serving", "dan", "it is no good")
+    found = registry.with_log(registry.describe("chat"))
+    lines = shown(found, ())
+    assert found.log is not None and max(map(len, lines)) <= 100
+    at = [f"{each.at[:19]}Z" for each in found.log]
+    assert at == sorted(at) and "log" not in "\n".join(shown(registry.describe("chat"), ()))
+    text = " ".join(" ".join(lines[[line[:5] for line in lines].index("  log") :]).split())
+    assert text == " ".join(
+        [
+            f"log {at[0]} · chat:1 · pushed by ann",
+            f"{at[1]} · chat:1 · refused promotion to serving by ann",
+            "approval: 0 of 1 approvals besides who pushed it · evaluation: never evaluated",
+            f"{at[2]} · chat:1 · approved by bob · read it [2J twice",
+            f"{at[3]} · chat:1 · evaluated by cy",
+            f"{at[4]} · chat:1 · made `serving` by ann · the first",
+            f"{at[5]} · chat · `serving` cleared by dan · it is no good",
+        ]
+    )
+
+
+def test_a_long_log_is_shown_from_its_end(registry: Registry, tmp_path: Path) -> None:
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    for number in range(12):
+        registry.approve("chat", f"who-{number}", "because " * 30)
+    lines = shown(registry.with_log(registry.describe("chat")), ())
+    text = "\n".join(lines)
+    assert "log        the last 10 of 13 lines" in text and max(map(len, lines)) <= 100
+    assert "by who-2" in text and "by who-1\n" not in text and text.count("approved by") == 10
+    data = show_version("chat:1", registry.folder).as_data["log"]
+    assert [each["by"] for each in data] == [f"who-{number}" for number in range(2, 12)]
+    assert data[-1].keys() == {"at", "what", "on", "by", "alias", "why", "rules"}
+    assert "log" not in ShownVersion(registry.describe("chat")).as_data
 
 
 @pytest.mark.parametrize("reference", ["chat:9", "chat@serving", "other", "chat:x", "sha256:00", "", ":"])
@@ -496,6 +541,32 @@ def test_a_swapped_tokenizer_is_refused(name: str, registry: Registry, tmp_path:
     with pytest.raises(ReleaseRefusedError) as refused:
         registry.promote("chat", "ann", "", FREE)
     assert [rule for rule, _ in refused.value.lines] == ["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "other", "figure", "allowed"),
+    [
+        ("architecture", {"architectures": ["Mistral"]}, "Mistral", {"same_architecture": False}),
+        ("context", {"max_position_embeddings": 32}, "32 tokens", {"as_long_context": False}),
+        ("context", {"max_position_embeddings": None}, "no context", {"as_long_context": False}),
+    ],
+)
+def test_another_architecture_or_a_shorter_context_is_refused_unless_it_is_allowed(
+    rule: str,
+    other: dict[str, object],
+    figure: str,
+    allowed: dict[str, bool],
+    registry: Registry,
+    tmp_path: Path,
+) -> None:
+    released(registry, model(tmp_path / "one"))
+    registry.push(model(tmp_path / "other", 2, **other), "chat", "ann")
+    registry.evaluated("chat", FOUND, "ann")
+    with pytest.raises(ReleaseRefusedError) as refused:
+        registry.promote("chat", "ann", "", FREE)
+    [(name, words)] = refused.value.lines
+    assert name == rule and figure in words
+    assert registry.promote("chat", "ann", "", replace(FREE, **allowed)).version == 2
 
 
 def test_a_key_that_others_can_read_is_refused(registry: Registry) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +195,9 @@ async def pressed(live: Live) -> None:
 
 
 async def one_slow(live: Live) -> None:
-    await live.many(40)
-    live.engines[0].gap_s = 0.05
+    for _ in range(10):  # a few at once: what is usual is learnt from the slowest of the first
+        await live.many(4)
+    live.engines[0].gap_s = 0.1
     for _ in range(8):
         await live.many(8)
 
@@ -536,6 +537,43 @@ def test_a_policy_pulls_the_same_way_in_both(name: str, tmp_path: Path, stub_eng
         live.append(asyncio.run(seen(task, tmp_path / str(len(live)))))
     for before, after in (twin, live):
         assert (after > before) if case.rises else (after < before), (twin, live)
+
+
+def test_r_049_turns_go_where_their_prefix_is_kept_and_their_first_tokens_come_sooner(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    """Before stand-ins that read what they have not kept of a prompt slowly: by turns, then by prefixes."""
+
+    def reads(engine: Any) -> None:
+        *earlier, now = [asked["prompt"] for _, _, asked in engine.requests]
+        engine.gap_s = 0.005 if any(now.startswith(each) for each in earlier) else 0.05
+
+    async def seen(task: PoolTask, folder: Path) -> tuple[float, float]:
+        first_s = []
+        async with (
+            stub_engines(case.engine_count) as engines,
+            served(task, folder, engines, case.limit, case.quicker) as live,
+        ):
+            for engine in engines:
+                engine.on_request = partial(reads, engine)
+            for turn in range(1, 6):
+                for who in ("a", "b", "c", "d"):
+                    began_s = time.monotonic()
+                    body = {**ASKED, "prompt": who * 2400 * turn}
+                    async with live.client.post(live.url + PATH, json=body) as answer:
+                        await answer.content.readany()
+                        first_s.append(time.monotonic() - began_s)
+                        await answer.read()
+        return kept_share(live), sum(first_s) / len(first_s)
+
+    case = CASES["prefix routing"]
+    found = []
+    for setting in (case.off, case.on):
+        task = rehearsal(case.world, setting, SPEC)
+        found.append(asyncio.run(seen(task, tmp_path / str(len(found)))))
+    (turns_kept, turns_s), (prefix_kept, prefix_s) = found
+    assert prefix_kept > 0.9 > turns_kept, found
+    assert prefix_s < 0.8 * turns_s, found
 
 
 OVERFLOW = """\

@@ -21,6 +21,7 @@ from twofold.live.control.service import ServiceSettings, gateway_config
 from twofold.live.gateway.answers import NOT_SAID
 from twofold.live.gateway.kept_answers import WholeAnswer
 from twofold.live.gateway.samples import answer_of, asked_of
+from twofold.live.registry.sampled import read_samples
 
 
 def kept(path: Path) -> list[dict[str, Any]]:
@@ -57,6 +58,10 @@ def test_a_sample_is_prompt_answer_and_decision_without_its_tenant(tmp_path: Pat
     assert sampled["prompt"] == "mail <email>" and sampled["answer"] and sampled["end"]
     assert "tenant" not in sampled and "them" not in json.dumps(sampled)
     assert (failed["prompt"], failed["answer"], failed["outcome"]) == ("fails", "", "failed")
+    read, lost = read_samples(tmp_path / "samples.jsonl")  # as those who learn from them do
+    assert (read.request_id, read.asked, read.answer) == ("mine-1", "mail <email>", sampled["answer"])
+    assert read.is_answered and read.is_of(sampled["model"]) and read.output_tokens > 0
+    assert (lost.asked, lost.outcome, lost.is_answered) == ("fails", "failed", False)
 
 
 def test_nothing_is_kept_unless_it_is_asked_for_nor_against_the_client(

@@ -25,8 +25,8 @@ def test_whatever_is_hit_nothing_is_lost_and_the_service_comes_back(tmp_path: Pa
 
 REPORT = """\
 <testsuites><testsuite>
-<testcase name="test_a_disk_that_is_full_costs_checkpoints_and_no_loss[0]" time="20.4"/>
-<testcase name="test_a_disk_that_is_full_costs_checkpoints_and_no_loss[1]" time="31">
+<testcase name="test_a_disk_without_room_for_a_line_costs_no_loss[0]" time="20.4"/>
+<testcase name="test_a_disk_without_room_for_a_line_costs_no_loss[1]" time="31">
 <failure message="assert
   False">long</failure></testcase>
 <testcase name="test_kills_in_saving_and_exporting_cost_no_loss[0]" time="2"><skipped/></testcase>
@@ -39,11 +39,14 @@ def test_the_page_tells_of_training_what_its_reports_say(tmp_path: Path) -> None
     first.write_text(REPORT)
     setting = Setting("abc", "2026-11-27", "", 2, False, 1.0, 4, 20.0, 60.0, 2.0)
     page = training_section(cases_of([first]), setting)
-    assert "| a full disk for some steps | 2 | 1 | 31 s |" in page and "a rank killed in saving" not in page
+    assert (
+        "| a disk full to the last byte for some steps | 2 | 1 | 31 s |" in page
+        and "killed in saving, then" not in page
+    )
     assert "seed 1: assert False" in page
     second.write_text(REPORT.replace("<failure", "<system-out").replace("failure>", "system-out>"))
     again = with_section(f"# Page\n\n{page}", training_section(cases_of([first, second]), setting))
-    assert "| a full disk for some steps | 2 | 2 | 31 s |" in again and "All held." in again
+    assert "| a disk full to the last byte for some steps | 2 | 2 | 31 s |" in again and "All held." in again
     assert again.count("## Training") == 1 and kept_sections(again)[0].startswith("## Training")
 
 

@@ -250,3 +250,51 @@ def test_what_a_request_is_counted_and_logged_with_is_little(tmp_path: Path) -> 
     took_s = asyncio.run(scenario())
     assert len(lines_of(tmp_path / "requests.jsonl")) == count
     assert took_s / count < 100e-6  # 8 µs where it was measured
+
+
+def test_a_mistake_in_one_line_loses_no_other_flush_and_the_log_closes(tmp_path: Path) -> None:
+    from twofold.live.gateway.request_log import RequestLog
+    from twofold.live.gateway.telemetry import Outcome
+    from twofold.live.line_file import LineFile
+
+    async def scenario() -> None:
+        log = RequestLog(LineFile(tmp_path / "requests.jsonl", 1 << 20, 2), {}, "m")
+        good, bad = (Outcome(name, "", "", 1.0, 1.0) for name in ("good", "bad"))
+        bad.at_s = float("nan")
+        log.saw(good)
+        log.saw(bad)
+        with pytest.raises(ValueError):
+            log.stop()
+        again = RequestLog(LineFile(tmp_path / "again.jsonl", 1 << 20, 2), {}, "m")
+        again.saw(bad)
+        with pytest.raises(ValueError):
+            again._flush()
+        again.saw(good)
+        again.stop()
+
+    asyncio.run(scenario())
+    for name in ("requests", "again"):
+        assert [line["request_id"] for line in lines_of(tmp_path / f"{name}.jsonl")] == ["good"]
+
+
+def test_a_busy_log_tells_which_lines_there_are_a_few_times_a_second_and_at_its_end(tmp_path: Path) -> None:
+    from twofold.live.chain_check import check_chained
+    from twofold.live.chained_file import ChainedFile, read_head
+    from twofold.live.gateway.request_log import FLUSH_COUNT, RequestLog
+    from twofold.live.gateway.telemetry import Outcome
+
+    path, key, count = tmp_path / "requests.jsonl", b"k" * 32, 3 * FLUSH_COUNT + 1
+
+    async def scenario() -> None:
+        log = RequestLog(ChainedFile(path, 1 << 20, 2, key), {}, "m")
+        for number in range(count):
+            log.saw(Outcome(str(number), "", "", 1.0, 1.0))
+        assert len(lines_of(path)) == count - 1  # the last one waits
+        head, checked = read_head(path), check_chained(path, key)
+        assert head is not None and head.number == 0  # they are ahead of it, and vouched for by their seals
+        assert not checked.broken and checked.number == count - 1
+        log.stop()
+        head = read_head(path)
+        assert head is not None and head.number == count
+
+    asyncio.run(scenario())

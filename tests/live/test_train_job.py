@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny_llama import MODEL
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import AlteredError, BusyError, FileError, RunError, ValueRefusedError
 from twofold.live.processes import running, stop_all
@@ -25,18 +26,6 @@ from twofold.live.training.training_record import append_event, read_events, rea
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
-MODEL = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "vocab_size": 320,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
 STEPS, EVERY = 48, 8
 
 # A supervisor in a process of its own, that can be killed: it says each progress line.

@@ -25,6 +25,7 @@ def test_an_order_is_a_job_in_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "says"),
     [
+        ("\xff", "is no order"),
         ({**WHOLE, "precison": "bf16"}, "`precison` is no key of an order; did you mean `precision`?"),
         ({**WHOLE, "folder": "elsewhere"}, "`folder` is no key"),
         ({"name": "f"}, "needs `rank_count`, `steps`, `sequence_tokens`, `global_batch_sequences`"),

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,10 @@ pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
 pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
 from tests.live.test_disk import fill, mounted
+from tests.tiny_llama import MODEL
 from twofold.core.errors import BusyError
 from twofold.live.jobs.progress import Listener
-from twofold.live.processes import running, stop_all
+from twofold.live.processes import log_path, stop_all
 from twofold.live.seals import key_of
 from twofold.live.training.artefact import check_files
 from twofold.live.training.checkpoints import survey
@@ -40,18 +42,6 @@ from twofold.live.training.train_job import (
 )
 from twofold.live.training.training_record import read_events, read_steps, unequal_steps
 
-MODEL = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "vocab_size": 320,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
 STEPS, EVERY = 16, 4
 SEEDS = range(int(os.environ.get("TWOFOLD_FAULT_SEEDS", "1")))
 Progress = Callable[[str], None]
@@ -85,7 +75,7 @@ class Calm:
     def copy(self, name: str) -> TrainJob:
         """The same run under another name, as if it had just been killed before its export."""
         job = job_of(self.state, name)
-        shutil.copytree(self.job.folder, job.folder)
+        shutil.copytree(self.job.folder, job.folder, dirs_exist_ok=True)
         for path in (job.folder / EXPORT, job.folder / f".{EXPORT}.partial"):
             shutil.rmtree(path, ignore_errors=True)
         (job.folder / MEASURED).unlink()
@@ -156,28 +146,31 @@ def test_broken_newest_checkpoints_and_a_half_export_are_passed_over(calm: Calm,
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_disk_that_is_full_costs_checkpoints_and_no_loss(calm: Calm, seed: int) -> None:
-    """A limit on the size of files stands for the disk: what is larger cannot be written."""
+def test_a_limit_on_the_size_of_files_costs_checkpoints_and_no_loss(calm: Calm, seed: int) -> None:
+    """What is larger cannot be written for some steps: checkpoints, not lines."""
     import psutil
 
-    job = job_of(calm.state, f"full-{seed}")
+    job = job_of(calm.state, f"limited-{seed}")
     drawn = random.Random(seed)
     first = 1 if seed == 0 else drawn.randrange(1, EVERY)
-    last = 2 * EVERY + 1 if seed == 0 else drawn.randrange(first + EVERY, STEPS - 1)
+    last = 2 * EVERY + 1 if seed == 0 else drawn.randrange(first + EVERY, STEPS - EVERY)
     size_bytes = 100_000 if seed == 0 else drawn.choice((50_000, 100_000, 200_000))
 
-    def limited(size_bytes: int) -> None:
-        for child in running(calm.state, f"train-{job.name}"):
-            process = psutil.Process(child.process_id)
-            process.rlimit(resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
+    def limit_and_lift(ended: threading.Event) -> None:
+        """By the steps as they are written: lines are heard too late, and the export is to have room."""
+        while len(read_events(job.folder, "worker") if job.folder.exists() else ()) < job.rank_count:
+            if ended.wait(0.01):
+                return
+        ranks = [psutil.Process(each["process_id"]) for each in read_events(job.folder, "worker")]
+        for step, size in ((first, size_bytes), (last, resource.RLIM_INFINITY)):
+            while len(read_steps(job.folder)) < step:
+                if ended.wait(0.002):
+                    return
+            for rank in ranks:
+                rank.rlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-    def hear(line: str) -> None:
-        if line.startswith(f"step {first} "):
-            limited(size_bytes)
-        elif line.startswith(f"step {last} "):
-            limited(resource.RLIM_INFINITY)
-
-    losses = train(calm.state, job, hear)
+    with beside(limit_and_lift):
+        losses = train(calm.state, job)
     told = read_events(job.folder, NOT_SAVED)
     assert told and all("File too large" in event["reason"] for event in told), told
     queue = Listener(job.folder, 1, job.folder / "kept.json")
@@ -187,23 +180,23 @@ def test_a_disk_that_is_full_costs_checkpoints_and_no_loss(calm: Calm, seed: int
     assert same_end(calm, job, losses)
 
 
-def test_a_disk_without_room_for_a_line_costs_no_loss(calm: Calm) -> None:
-    """A small disk is filled to the last byte after the first steps, until two checkpoints had no room."""
-    job = job_of(calm.state, "no-room")
-    job.folder.mkdir(parents=True)
-    mounted(job.folder, "-t", "tmpfs", "-o", "size=16m", "tmpfs")
-    full, ended = threading.Event(), threading.Event()
-    filler = job.folder / "filler"
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_disk_without_room_for_a_line_costs_no_loss(calm: Calm, seed: int) -> None:
+    """A small disk is filled to the last byte after some steps, until checkpoints had no room."""
+    job, drawn = job_of(calm.state, f"no-room-{seed}"), random.Random(seed)
+    first = 1 if seed == 0 else drawn.randrange(1, EVERY)
+    last = 2 * EVERY if seed == 0 else EVERY * drawn.choice((2, 3))
+    full, filler = threading.Event(), job.folder / "filler"
 
-    def make_room() -> None:
-        """When the second checkpoint on the full disk is begun."""
+    def make_room(ended: threading.Event) -> None:
+        """When the last checkpoint on the full disk is begun."""
         while not ended.wait(0.001):
-            if full.is_set() and (job.folder / "checkpoints" / f"step-{2 * EVERY:06d}").exists():
+            if full.is_set() and (job.folder / "checkpoints" / f"step-{last:06d}").exists():
                 filler.unlink()
                 return
 
     def hear(line: str) -> None:
-        if line.startswith("step 1 "):
+        if line.startswith(f"step {first} "):
             fill(filler)
             for path in job.folder.glob("*.jsonl"):  # nor in the rest of a page that a file has already
                 with path.open("ab", buffering=0) as file, suppress(OSError):
@@ -211,18 +204,50 @@ def test_a_disk_without_room_for_a_line_costs_no_loss(calm: Calm) -> None:
                         pass
             full.set()
 
-    maker = threading.Thread(target=make_room)
-    maker.start()
-    try:
-        losses = train(calm.state, job, hear)
+    with small_disk(job.folder):
+        with beside(make_room):
+            losses = train(calm.state, job, hear)
         assert not filler.exists(), "the disk was never full while it saved"
         assert NOT_SAVED in {event["event"] for event in read_events(job.folder)}
         assert {event["attempt"] for event in read_events(job.folder, "worker")} == {0}  # nobody died of it
         assert losses.keys() == calm.losses.keys() and same_end(calm, job, losses)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_disk_that_is_full_when_it_exports_costs_no_loss(calm: Calm, seed: int) -> None:
+    """There is room for lines and not for the weights, until the ranks were started again."""
+    name, free_bytes = f"no-export-{seed}", random.Random(seed).randrange(60_000, 200_000)
+    folder = job_of(calm.state, name).folder
+    filler = folder / "filler"
+
+    def make_room(ended: threading.Event) -> None:
+        while not ended.wait(0.01):
+            told = read_events(folder, "worker") if filler.exists() else []
+            if told and told[-1]["attempt"] == 1:
+                filler.unlink()
+                return
+
+    with small_disk(folder):
+        job = calm.copy(name)
+        before = len(read_events(folder))
+        filler.write_bytes(b"x" * (shutil.disk_usage(folder).free - free_bytes))
+        with beside(make_room):
+            losses = train(calm.state, job)
+        again = [event["event"] for event in read_events(folder)[before:]]
+        assert again.count("worker") == 4 and again.count("exported") == 1, f"it had room: {again}"
+        assert "No space left" in log_path(calm.state, f"train-{name}").read_text("utf-8")
+        assert same_end(calm, job, losses)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk of 16 MiB there, which is gone afterwards."""
+    folder.mkdir(parents=True)
+    mounted(folder, "-t", "tmpfs", "-o", "size=16m", "tmpfs")
+    try:
+        yield
     finally:
-        ended.set()
-        maker.join()
-        subprocess.run(["umount", str(job.folder)], check=True)
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -242,56 +267,78 @@ def test_a_second_trainer_of_one_folder_is_refused_and_harms_nothing(calm: Calm,
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kills_in_saving_and_exporting_cost_no_loss(calm: Calm, seed: int) -> None:
-    """A rank is killed while a checkpoint is written, the whole run later; then one is while it exports."""
+    """While a checkpoint is written a rank is killed, or their launcher, as the seed draws; while another run
+    exports, the other of the two."""
     drawn = random.Random(seed)
+    in_saving, in_exporting = drawn.sample(["rank", "launcher"], 2)
     job = job_of(calm.state, f"killed-{seed}")
-    ended = threading.Event()
-    killer = threading.Thread(target=kill_in_saving, args=(job, drawn, ended))
-    killer.start()
-    losses = train(calm.state, job)
-    ended.set()
-    killer.join()
-    kills = 1 + max(event["attempt"] for event in read_events(job.folder, "worker"))
-    assert kills >= 2, "nobody was killed"
+    with beside(kill_in_saving, job, in_saving, drawn):
+        losses = train(calm.state, job)
+    told = read_events(job.folder)
+    assert len({(told["launch"], told["attempt"]) for told in told if told["event"] == "worker"}) == 2
+    assert launches_of(told) == (2 if in_saving == "launcher" else 1), "nobody was killed"
     assert same_end(calm, job, losses)
     shutil.rmtree(job.folder)
     job = calm.copy(f"killed-{seed}")  # only its export is left to do
-    ended.clear()
-    killer = threading.Thread(target=kill_in_exporting, args=(job, drawn, ended))
-    killer.start()
-    losses = train(calm.state, job)
-    ended.set()
-    killer.join()
-    names = [event["event"] for event in read_events(job.folder)]
-    again = names[len(names) - names[::-1].index("launched") :]  # beside what the calm run left
+    before = len(read_events(job.folder))
+    with beside(kill_in_exporting, job, in_exporting, drawn):
+        losses = train(calm.state, job)
+    told = read_events(job.folder)[before:]
+    assert launches_of(told) == (2 if in_exporting == "launcher" else 1), told
+    again = [event["event"] for event in told]
     assert again.count("worker") == 4 and again.count("exported") == 1, f"no export was cut: {again}"
     assert "worker" not in again[again.index("exported") :], again
     assert same_end(calm, job, losses)
 
 
-def kill_in_saving(job: TrainJob, drawn: random.Random, ended: threading.Event) -> None:
-    """Kill a rank as soon as a checkpoint is begun: which one, of all but the last, is drawn."""
+def launches_of(told: list[dict[str, Any]]) -> int:
+    return sum(event["event"] == "launched" for event in told)
+
+
+@contextmanager
+def beside(kill: Callable[..., None], *what: Any) -> Iterator[None]:
+    """A thread that waits for its moment, until the run has ended."""
+    ended = threading.Event()
+    killer = threading.Thread(target=kill, args=(*what, ended))
+    killer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        killer.join()
+
+
+def kill_in_saving(job: TrainJob, whom: str, drawn: random.Random, ended: threading.Event) -> None:
+    """Kill as soon as a checkpoint is begun: which one, of all but the last, is drawn, and which rank."""
     rank, step = drawn.randrange(2), EVERY * drawn.randrange(1, STEPS // EVERY)
     folder = job.folder / "checkpoints" / f"step-{step:06d}"
     while not ended.wait(0.002):
         if folder.exists() and not (folder / "manifest.json").exists():
-            kill_rank(job, rank)
+            kill(job, whom, rank)
             return
 
 
-def kill_in_exporting(job: TrainJob, drawn: random.Random, ended: threading.Event) -> None:
-    """Kill the rank that writes the export at a drawn moment: it has begun and is not yet in its place."""
+def kill_in_exporting(job: TrainJob, whom: str, drawn: random.Random, ended: threading.Event) -> None:
+    """Kill the rank that writes the export, or its launcher, at a drawn moment: it has begun and is not yet
+    in its place."""
     delay_s = drawn.uniform(0.0, 0.005)
     while not ended.wait(0.0005):
         if (job.folder / f".{EXPORT}.partial").exists():
             ended.wait(delay_s)
-            kill_rank(job, 0)
+            kill(job, whom, 0)
             return
 
 
-def kill_rank(job: TrainJob, rank: int) -> None:
-    """The rank's newest process, by its own word: to look for it would take longer than a save."""
+def kill(job: TrainJob, whom: str, rank: int) -> None:
+    """The rank's newest process, by its own word, or its parent, the launcher: to look for them would take
+    longer than a save."""
+    import psutil
+
     found = [event["process_id"] for event in read_events(job.folder, "worker") if event["rank"] == rank]
+    if whom == "launcher":
+        os.kill(found[-1], signal.SIGSTOP)  # what it writes would be whole before the dead launcher is missed
+        os.kill(psutil.Process(found[-1]).ppid(), signal.SIGKILL)
+        return
     os.kill(found[-1], signal.SIGKILL)
 
 

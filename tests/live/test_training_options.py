@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny_llama import MODEL
 from twofold.app.planning import plan
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import ValueRefusedError
@@ -21,18 +22,6 @@ pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
 pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
-MODEL = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "vocab_size": 320,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
 STEPS, EVERY = 12, 6
 
 
@@ -82,6 +71,23 @@ def test_text_that_is_held_out_is_evaluated(plain: Ran) -> None:
     first, last = (float.fromhex(event["loss"]) for event in told)
     assert last < first < plain.record.first_loss
     assert plain.record.data is not None and plain.record.data.documents == 199
+
+
+OTHERS = {
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 64},
+    "qwen3": {key: value for key, value in MODEL.items() if key not in ("model_type", "vocab_size")},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_models_of_other_kinds_are_trained_and_exported_as_what_they_are(tmp_path: Path, kind: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    (tmp_path / "its.json").write_text(json.dumps({"model_type": kind, "vocab_size": 320, **OTHERS[kind]}))
+    run = ran(tmp_path, kind, model_config=tmp_path / "its.json", rank_count=1, steps=4, recompute="full")
+    assert run.record.last_loss < run.record.first_loss
+    read = AutoModelForCausalLM.from_pretrained(trained_model(run.job, tmp_path))
+    assert read.config.model_type == kind
 
 
 def test_thrift_changes_no_loss_by_more_than_the_last_bits(state: Path, plain: Ran) -> None:

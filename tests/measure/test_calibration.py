@@ -117,6 +117,43 @@ def test_rows_of_our_own_model_give_back_its_factors(
     assert stack.half == half
 
 
+def test_factors_far_from_what_was_known_are_found_from_few_rows(
+    catalog: Catalog, constants: Constants
+) -> None:
+    """A small processor is half as fast as its table says: the slopes there are others than at 1."""
+    rows = [
+        {
+            "model": "llama-3.1-8b",
+            "gpu": "CPU-4-core-AVX2",
+            "gpus": "1",
+            "seq_len": str(tokens),
+            "precision": "fp32",
+            "framework": "PyTorch FSDP2",
+            "tp": "1",
+            "pp": "1",
+            "dp": "1",
+            "micro_batch": str(batch),
+            "global_batch_seqs": str(batch),
+            "zero_stage": "0",
+            "recompute": "none",
+            "step_time_s": "",
+            "layers": "6",
+            "hidden": "256",
+            "heads": "4",
+            "kv_heads": "2",
+            "head_dim": "64",
+            "ffn_hidden": "768",
+            "vocab": "4096",
+            "params_total": "5800000",
+        }
+        for batch in (2, 4, 8, 16)
+        for tokens in (64, 128)
+    ]
+    told = measured(rows, "training", catalog, constants, compute=0.45, memory_bandwidth=0.5, host=2.0)
+    (figure,) = only(calibrate(told[::2], catalog, constants, "a", TODAY)).figures
+    assert figure.error_before > 0.2 and figure.error_fitted < 0.02 and figure.error_after < 0.04, figure
+
+
 def test_rows_that_agree_change_next_to_nothing(catalog: Catalog, constants: Constants) -> None:
     rows = measured(training_rows(), "training", catalog, constants)
     stack = only(calibrate(rows, catalog, constants, "a", TODAY))

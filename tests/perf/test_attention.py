@@ -1,5 +1,8 @@
 """Attention counts the pairs it should, reads the cache it should, and more of either is never faster."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -54,6 +57,18 @@ def test_long_prefill_runs_near_half_of_peak(h100: Device) -> None:
     seconds = float(attention_prefill_s(h100, 1, 65536, 0, 32, 8, 128, "bf16"))
     reached = 4 * 32 * 128 * 65536**2 / 2 / seconds / 989.4e12  # FlashAttention-3 paper: 0.5–0.75, causal
     assert 0.4 <= reached <= 0.75
+
+
+def test_a_short_prompt_pays_for_whole_tiles_which_a_processors_are_small(
+    make_device: Callable[[str], Device],
+) -> None:
+    def ratio(device: Device) -> float:
+        a, b = (float(attention_prefill_s(device, 64, each, 0, 16, 16, 64, "fp32")) for each in (96, 128))
+        return a / b
+
+    processor = make_device("CPU-4-core-AVX2")
+    assert ratio(replace(processor, attention_tile_queries=128.0)) > 0.95
+    assert ratio(processor) < 0.7  # of nearly (96 / 128)², rounded up to 32
 
 
 def test_decode_reads_the_cache_once(h100: Device) -> None:

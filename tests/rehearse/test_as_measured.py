@@ -72,27 +72,58 @@ def test_a_killed_replica_comes_back_and_a_bad_release_is_rolled_back() -> None:
     assert ran.rolled_back_s is not None and ran.tried_count > 0
 
 
-def test_while_a_replica_starts_all_others_are_slower_and_no_longer_than_that() -> None:
-    killed = scene(KILLED, traffic(), 200, 7, 0)
-    plain, shared = (
+def test_one_more_than_the_machine_carries_makes_all_slower_while_it_starts_and_itself() -> None:
+    asked, at_s = scene(STEADY, traffic(20.0), 600, 7, 0).arrivals, 5.0
+    plain, crowded = (
         rehearsed(
-            as_deployed(planned(), THERE, replace(TIMES, start_slow_ratio=slow), killed.faults),
-            killed.arrivals,
+            as_deployed(planned(), THERE, replace(TIMES, crowd_ratio=slow), one_more_s=at_s), asked
+        ).seen
+        for slow in (1.0, 2.0)
+    )
+    both = list(zip(plain, crowded, strict=True))
+    before = [(one, other) for one, other in both if one.at_s + one.e2e_s < at_s]
+    assert all(one == other for one, other in before) and len(before) > 30
+    meanwhile = [
+        (one.e2e_s, other.e2e_s)
+        for one, other in both
+        if at_s + 1.0 < one.at_s < at_s + 9.0 and one.outcome == other.outcome == FINISHED
+    ]
+    assert len(meanwhile) > 30
+    assert sum(other for _, other in meanwhile) > 1.5 * sum(one for one, _ in meanwhile)
+    first_s, later_s = (
+        min(each.at_s for each in seen if each.replica_id == "r2" and each.outcome == FINISHED)
+        for seen in (plain, crowded)
+    )
+    assert at_s + THERE.cold_start_s - 1.0 < first_s < at_s + THERE.cold_start_s + 3.0
+    assert later_s > first_s + 2.0  # its start shares the machine too
+
+
+def test_a_start_in_the_place_of_a_dead_one_is_no_crowd() -> None:
+    killed = scene(KILLED, traffic(), 200, 7, 0)
+    plain, crowded = (
+        rehearsed(
+            as_deployed(planned(), THERE, replace(TIMES, crowd_ratio=slow), killed.faults), killed.arrivals
         )
         for slow in (1.0, 3.0)
     )
-    assert killed.fault is not None
+    assert plain == crowded
+
+
+def test_the_ratio_of_a_measured_start_slows_steps_while_it_lasts_and_not_the_start() -> None:
+    killed = scene(KILLED, traffic(), 200, 7, 0)
+    world = as_deployed(planned(), THERE, TIMES, killed.faults)
+    plain, slowed = (rehearsed(replace(world, start_slow_ratio=slow), killed.arrivals) for slow in (1.0, 3.0))
     at_s = killed.faults[0].at_s  # type: ignore[union-attr]
+    both = list(zip(plain.seen, slowed.seen, strict=True))
     meanwhile = [
         (one, other)
-        for one, other in zip(plain.seen, shared.seen, strict=True)
+        for one, other in both
         if at_s + 1.0 < one.at_s < at_s + 8.0 and one.outcome == other.outcome == FINISHED
     ]
     assert len(meanwhile) > 5 and all(other.e2e_s > 2.0 * one.e2e_s for one, other in meanwhile)
-    before = [(a, b) for a, b in zip(plain.seen, shared.seen, strict=True) if a.at_s + a.e2e_s < at_s]
-    after = [(a, b) for a, b in zip(plain.seen, shared.seen, strict=True) if a.at_s > at_s + 20.0]
-    assert all(a == b for a, b in before) and len(before) > 5
-    assert sum(a.e2e_s == pytest.approx(b.e2e_s) for a, b in after) > 0.8 * len(after) > 5
+    before = [(one, other) for one, other in both if one.at_s + one.e2e_s < at_s]
+    assert all(one == other for one, other in before) and len(before) > 5
+    assert slowed.back_s == pytest.approx(plain.back_s, abs=1.0)
 
 
 def test_the_fit_finds_times_that_say_the_same() -> None:
@@ -116,3 +147,15 @@ def test_the_search_finds_the_bottom_of_a_bowl(bottom: list[float]) -> None:
         lambda at: sum((a - b) ** 2 for a, b in zip(at, bottom, strict=True)), [0.0] * len(bottom)
     )
     assert off < 1e-2 and point == pytest.approx(bottom, abs=0.1)
+
+
+def test_one_more_beside_all_tells_the_fit_what_a_crowd_takes() -> None:
+    crowded = replace(TIMES, crowd_ratio=2.0)
+    plain, more = (scene(STEADY, traffic(20.0), count, 7, 0).arrivals for count in (60, 240))
+    runs = [Measured(plain, rehearsed(as_deployed(planned(), THERE, crowded), plain))]
+    seen = rehearsed(as_deployed(planned(), THERE, crowded, one_more_s=1.0), more)
+    runs.append(Measured(more, seen, one_more_s=1.0, until_s=10.0))
+    found = fitted(planned(), THERE, runs, replace(TIMES, crowd_ratio=1.3))
+    assert found.times.crowd_ratio == pytest.approx(2.0, rel=0.15) and found.off_fraction < 0.1
+    alone = fitted(planned(), THERE, runs[:1], replace(TIMES, crowd_ratio=1.3))
+    assert alone.times.crowd_ratio == 1.0  # nothing tells of it

@@ -10,8 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.rendered import after, texts, with_run, words_of
-from twofold.app.loop_settings import train_settings
-from twofold.app.loop_stages import laid_out
+from twofold.app.loop_settings import laid_out, train_settings
 from twofold.app.sources import names_of
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.names import unknown_name

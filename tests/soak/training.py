@@ -9,13 +9,20 @@ from xml.etree import ElementTree
 
 FAULTS = {
     "test_worker_launcher_and_driver_killed_at_random_leave_the_last_loss_as_it_is": (
-        "worker, launcher, the job's shell and the queue's driver killed at random moments, each once"
+        "worker, launcher, the job's shell and the queue's driver killed at random moments, each once;"
+        " the driver again in saving and in exporting"
     ),
-    "test_kills_in_saving_and_exporting_cost_no_loss": "a rank killed in saving, then one in exporting",
+    "test_kills_in_saving_and_exporting_cost_no_loss": (
+        "a rank or the launcher killed in saving, then the other in exporting"
+    ),
     "test_broken_newest_checkpoints_and_a_half_export_are_passed_over": (
         "the two newest checkpoints spoilt (nested 200,000 deep, changed, cut, emptied), half an export"
     ),
-    "test_a_disk_that_is_full_costs_checkpoints_and_no_loss": "a full disk for some steps",
+    "test_a_limit_on_the_size_of_files_costs_checkpoints_and_no_loss": (
+        "a limit on the size of files for some steps, so that no checkpoint is written"
+    ),
+    "test_a_disk_without_room_for_a_line_costs_no_loss": "a disk full to the last byte for some steps",
+    "test_a_disk_that_is_full_when_it_exports_costs_no_loss": "a disk without room for what is exported",
     "test_a_second_trainer_of_one_folder_is_refused_and_harms_nothing": "a second trainer on the folder",
 }
 

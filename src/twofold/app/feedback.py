@@ -24,7 +24,7 @@ from twofold.report.feedback import attributed_lines, curated_lines, watched_lin
 
 WORKER = "twofold.live.registry.sample_worker"
 SCORED_MOST = 2000  # answers after the reference, the newest
-CANDIDATES, REGRESSION, FAILURES = "candidates.jsonl", "regression.jsonl", "failures.jsonl"
+CURATED = CANDIDATES, REGRESSION, FAILURES = "candidates.jsonl", "regression.jsonl", "failures.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +101,40 @@ class ShownAttribution(Shown):
         return 0 if self.told.same and all(each.complete for each in self.told.found) else 3
 
 
-def curate_samples(samples: Path, out: Path) -> ShownCurated:
+def curate_samples(samples: Path, out: Path, force: bool = False) -> ShownCurated:
     """Sort sampled requests into sets to train and to test on, and failures by slice; texts go into `out`.
 
-    Raises FileError for what is no sample, and for a folder that is there.
+    With `force` the files of an earlier call are replaced, once all new ones are written: who reads meanwhile
+    finds each of them old or new, and whole, and a prompt is on the same side in both.
+    Raises FileError for what is no sample, for a folder that is there, and for one with other files in it.
     """
     found = curated(read_samples(samples))
-    if out.exists():
-        raise FileError(f"`{out}` exists", hint="name a folder that is not there")
-    out.mkdir(mode=0o700, parents=True)
-    for name, rows in (
-        (CANDIDATES, found.candidates),
-        (REGRESSION, found.regression),
-        (FAILURES, found.failures),
-    ):
-        write_whole(out / name, "".join(f"{json.dumps(row)}\n" for row in rows))
-        (out / name).chmod(0o600)
+    _check_replaced(out, force)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as beside:
+        made = Path(beside)  # which nobody else can read
+        for name, rows in zip(CURATED, (found.candidates, found.regression, found.failures), strict=True):
+            write_whole(made / name, "".join(f"{json.dumps(row)}\n" for row in rows))
+            (made / name).chmod(0o600)
+        out.mkdir(mode=0o700, exist_ok=force)
+        for name in CURATED:
+            (made / name).replace(out / name)
     return ShownCurated(out, found)
+
+
+def _check_replaced(out: Path, force: bool) -> None:
+    """Raise FileError unless a folder is not there, or holds what we wrote and `force` is said."""
+    if not (out.exists() or out.is_symlink()):
+        return
+    if not force:
+        hint = "name a folder that is not there, or add `--force` to replace what was curated there"
+        raise FileError(f"`{out}` exists", hint=hint)
+    hint = "name a folder that is not there"
+    if out.is_symlink() or not out.is_dir():
+        raise FileError(f"`{out}` is no folder that `curate` made", hint=hint)
+    others = [path.name for path in out.iterdir() if path.name not in CURATED or not path.is_file()]
+    if others:
+        raise FileError(f"`{out}` holds `{min(others)}`, which `curate` did not write", hint=hint)
 
 
 def learned_rows(folder: Path, most_bytes: int) -> list[dict[str, str]]:

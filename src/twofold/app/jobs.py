@@ -7,29 +7,35 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
-from twofold.app.loop_settings import MACHINE, train_settings
+from twofold.app.loop_settings import MACHINE, config_of, laid_out, other_layout, train_settings
 from twofold.app.looping import known_state
 from twofold.app.model_jobs import ModelWanted, command_of
 from twofold.app.operating import OnText, ShownLogs, following, last_of
+from twofold.app.planning import ready
 from twofold.app.sources import load, spec_path
+from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.scenario import find_scenario
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
-from twofold.core.errors import FileError, UnknownNameError, UsageError, ValueRefusedError
+from twofold.core.errors import FileError, TwofoldError, UnknownNameError, UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.nvidia import accelerator_count
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live import watchdog
 from twofold.live.jobs import campaigns, orders
-from twofold.live.jobs.listing import OVER, JobStatus, jobs_of
+from twofold.live.jobs.listing import JobStatus, jobs_of
 from twofold.live.jobs.trouble import Trouble, trouble_of
 from twofold.live.processes import log_path, python_module, running
 from twofold.live.training.artefact import write_whole
+from twofold.live.training.train_job import TrainJob
+from twofold.live.training.train_order import queued_order
 from twofold.rehearse.training import brain_settings
 from twofold.report.answers import Shown
 from twofold.report.jobs import campaign_lines, jobs_lines, trouble_lines
+from twofold.report.lines import heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class JobSubmitted(Shown):
     command: str
     trouble: Trouble | None = None  # for which nothing is started
     campaign: campaigns.Campaign | None = None  # that it is the first job of
+    notes: tuple[str, ...] = ()  # what it does otherwise than planned
 
     @property
     def lines(self) -> list[str]:
@@ -52,7 +59,8 @@ class JobSubmitted(Shown):
         shares = f"{self.ranks} of {self.slots} slots, team {self.team}, priority {self.priority}"
         see = "see `twofold jobs list` and `twofold jobs logs`"
         again = campaign_lines((self.campaign,)) if self.campaign else []
-        return [f"{self.job} is queued: {shares}", *again, *trouble_lines(self.trouble), see]
+        notes = [line for note in self.notes for line in heading("NOTE", note)]
+        return [f"{self.job} is queued: {shares}", *notes, *again, *trouble_lines(self.trouble), see]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class JobsListed(Shown):
     @property
     def lines(self) -> list[str]:
         """A row each, and what the queue stands still for."""
-        driven = self.controlled or (all(each.state in OVER for each in self.jobs) and not self.repeated)
+        driven = self.controlled or (all(each.is_over for each in self.jobs) and not self.repeated)
         return [
             *jobs_lines(self.jobs, driven),
             *campaign_lines(self.repeated),
@@ -109,6 +117,7 @@ class Wanted:
     saves: bool = False
     expect: str = ""
     env: tuple[str, ...] = ()  # names of variables that it is given of this environment
+    order: Path | None = None  # JSON of what a training run does, in place of what the spec says
     model: ModelWanted = field(default_factory=ModelWanted)
 
 
@@ -118,36 +127,46 @@ def submit_job(
     """Queue a training run of a spec, what becomes of a registry's version, or a command, and see that a
     driver is there.
 
-    A run with `repeats:` is queued again at each of its turns. Raises ValueRefusedError for what this
-    machine's slots cannot run, UsageError, MissingExtraError.
+    A run with `repeats:` is queued again at each of its turns, unless it is trained by an order of its own.
+    Raises ValueRefusedError for what this machine's slots cannot run, FileError for what is no order,
+    UsageError, MissingExtraError.
     """
     command, wanted = _of_model(tuple(command), wanted)
+    if command and wanted.order:
+        raise UsageError("`--order` is of a training run", hint="leave it out, or what else is to be run")
     require_extra("live", *(() if command else ("train",)))
     path = spec_path(spec)
     read, state = load(path).spec, known_state(spec)
     slot_count = slots_here(read)
     queue = queue_settings(slot_count, scenario)
-    repeats_every_s = None if command else _run_of(read, wanted.name).repeats_every_s
+    run = None if command else _run_of(read, wanted.name)
+    of_spec = run if run is not None and wanted.order is None else None
+    repeats_every_s = of_spec.repeats_every_s if of_spec else None
+    planned, notes = _planned(path, of_spec) if of_spec else (None, ())
     if repeats_every_s and wanted.env:
         what = "keys of `--env` are forgotten when a job is over, and `repeats` runs it again"
         raise ValueRefusedError(what, hint="leave out one of the two")
     with orders.submitting(state):
         held = _as_held(state, queue, anew=bool(scenario))
-        if command:
+        if run is None:
             order = _of_command(state, tuple(command), wanted)
+        elif wanted.order:
+            order = _of_order(state, run, wanted.order, wanted, accelerators=held.accelerators)
         else:
-            order = order_of_run(state, read, wanted, accelerators=held.accelerators)
+            order = order_of_run(state, read, wanted, accelerators=held.accelerators, planned=planned)
         if order.slot_count > slot_count:
             what = f"`{order.job_id}` asks for {order.slot_count} slots, and there are {slot_count}"
-            hint = f"write fewer `--ranks`, or `on: 1x{order.slot_count}x{MACHINE}`"
+            fewer = "`--ranks`" if command else "ranks"
+            hint = f"write fewer {fewer}, or `on: 1x{order.slot_count}x{MACHINE}`"
             raise ValueRefusedError(what, hint=hint)
         orders.write_settings(state, held)
         orders.submit(state, order, _named(wanted.env))
         campaign = _repeated(state, order, repeats_every_s) if repeats_every_s else None
     _see_to_a_driver(state)
-    said = shlex.join(order.command) if command else f"training run of {path.name}"
+    by = f" by {wanted.order.name}" if wanted.order else ""
+    said = shlex.join(order.command) if command else f"training run of {path.name}{by}"
     told = order.job_id, order.team, order.priority, order.slot_count, slot_count
-    return JobSubmitted(*told, said, trouble_of(state), campaign)
+    return JobSubmitted(*told, said, trouble_of(state), campaign, notes)
 
 
 def _of_model(command: tuple[str, ...], wanted: Wanted) -> tuple[tuple[str, ...], Wanted]:
@@ -166,6 +185,18 @@ def _of_model(command: tuple[str, ...], wanted: Wanted) -> tuple[tuple[str, ...]
         raise UsageError(f"`--kind {wanted.kind}` writes no checkpoint", hint="leave out `--saves`")
     found = command_of(wanted.kind, wanted.model)
     return found, replace(wanted, name=wanted.name or wanted.kind)
+
+
+def _planned(path: Path, run: TrainingRun) -> tuple[Plan | None, tuple[str, ...]]:
+    """The run's plan, as `up` plans it beside a service, and what to say of it. A run that cannot be planned
+    is trained as usual: the queue is for its owner to fill."""
+    try:
+        own = ready(path, date.today())
+        alone = own.spec.model_copy(update={"training": (run,), "services": ()})
+        planned = replace(own, spec=alone).planned()
+    except TwofoldError as error:
+        return None, (f"it shards as usual, since its layout cannot be planned: {error.message}",)
+    return planned.plan, tuple(filter(None, [other_layout(planned.plan)]))
 
 
 def _as_held(state: Path, queue: orders.QueueSettings, *, anew: bool) -> orders.QueueSettings:
@@ -201,7 +232,7 @@ def cancel_job(spec: Path, job: str) -> JobCancelled:
     if job in {each.name for each in campaigns.campaigns_of(state)}:
         campaigns.end(state, job)
         return JobCancelled(job, repeats=True)
-    over = {each.job_id: each.state for each in jobs_of(state) if each.state in OVER}
+    over = {each.job_id: each.state for each in jobs_of(state) if each.is_over}
     if job in over:
         raise ValueRefusedError(f"`{job}` is {over[job]}", hint="see `twofold jobs list`")
     orders.cancel(state, job)
@@ -279,8 +310,11 @@ def _of_command(state: Path, command: tuple[str, ...], wanted: Wanted) -> orders
     return _as_wanted(order, wanted)
 
 
-def order_of_run(state: Path, spec: Spec, wanted: Wanted, *, accelerators: bool = False) -> orders.JobOrder:
-    """The trainer, told what the spec says. It writes a checkpoint when the brain asks, and its last one.
+def order_of_run(
+    state: Path, spec: Spec, wanted: Wanted, *, accelerators: bool = False, planned: Plan | None = None
+) -> orders.JobOrder:
+    """The trainer, told what the spec says, laid out as planned. It writes a checkpoint when the brain asks,
+    and its last one.
 
     It trains on what the slots are: `accelerators`, one for each rank, else cores.
     """
@@ -294,26 +328,46 @@ def order_of_run(state: Path, spec: Spec, wanted: Wanted, *, accelerators: bool 
         kill_after_step=None,
         device="cuda" if accelerators else "cpu",  # ranks on cores are hidden the accelerators
     )
-    job = replace(job, checkpoint_every_steps=job.steps)
+    job = replace(laid_out(job, planned) if planned else job, checkpoint_every_steps=job.steps)
+    return _as_wanted(_queued(folder, run, job, run.kind), wanted)
+
+
+def _of_order(
+    state: Path, run: TrainingRun, path: Path, wanted: Wanted, *, accelerators: bool
+) -> orders.JobOrder:
+    """The trainer, told what a file says; the model, the team and what a checkpoint costs are of the run."""
+    there = config_of(run.model, f"training `{run.name}`").resolve()
+    unnamed = state / "nameless"  # until it is read what it is called
+    job = queued_order(path, unnamed, there, device="cuda" if accelerators else "cpu")
+    folder = orders.job_folder(state, orders.new_job_id(state, job.name))
+    kind = "lora" if job.adapter_rank else "finetune" if job.weights else "pretrain"
+    order = _queued(folder, run, replace(job, folder=folder / "run"), kind)
+    here = str(Path.cwd())  # from which its paths are
+    return _as_wanted(
+        replace(order, slot_count=job.rank_count // job.host_count, working_folder=here), wanted
+    )
+
+
+def _queued(folder: Path, run: TrainingRun, job: TrainJob, kind: str) -> orders.JobOrder:
+    """A job of the queue that runs the trainer, and the file that tells this what to do."""
     told = {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")}
     write_whole(folder / "order.json", json.dumps(told, indent=1) + "\n")
     where = ("--folder", str(job.folder.resolve()), "--model-config", str(job.model_config.resolve()))
     command = python_module("twofold.live.training.train_job", str((folder / "order.json").resolve()), *where)
-    order = orders.JobOrder(
-        job_id=job_id,
+    return orders.JobOrder(
+        job_id=folder.name,
         command=tuple(command),
         slot_count=job.rank_count,
         process_count=1,
         folder=str(job.folder.resolve()),
         team=run.team or "default",
         priority=run.priority,
-        kind=run.kind,
+        kind=kind,
         checkpoint_write_s=run.checkpoint.write_within_s,
         checkpoint_stall_s=run.checkpoint.stall_s,
         saves=True,
         working_folder=str(folder.resolve()),
     )
-    return _as_wanted(order, wanted)
 
 
 def _named(variables: Sequence[str]) -> dict[str, str]:
@@ -359,4 +413,4 @@ def _see_to_a_driver(state: Path) -> None:
 
 
 def _goes_on(state: Path, job: str) -> Callable[[], bool]:
-    return lambda: next(each.state for each in jobs_of(state) if each.job_id == job) not in OVER
+    return lambda: not next(each.is_over for each in jobs_of(state) if each.job_id == job)

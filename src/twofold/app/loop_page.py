@@ -25,7 +25,7 @@ MEASURED_IN |= {"optimiser": "optimiser", "data": "data"}
 
 @dataclass(frozen=True, slots=True)
 class LoopShown(Held[loop.LoopPage]):
-    """The page of a loop."""
+    """The page of a loop. Exits 3 where a release, or what a kill cost, ended otherwise than it was to."""
 
     schema = loop.LOOP_SCHEMA
 
@@ -33,6 +33,10 @@ class LoopShown(Held[loop.LoopPage]):
     def lines(self) -> list[str]:
         """Planned beside measured, then what the doctor saw."""
         return loop_lines(self.data)
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if self.data.missed else 0
 
 
 def loop_page(

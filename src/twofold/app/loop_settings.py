@@ -3,12 +3,13 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from twofold.app.sources import REGISTRY_FOLDER
 from twofold.catalog.model_config import read_model_config
+from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.scenario_policies import Smaller
 from twofold.contracts.spec.service import Service, Traffic
@@ -22,7 +23,7 @@ from twofold.live.gateway.engine_fields import PROTOCOL
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.reach import Reach
 from twofold.live.server_urls import asking, server_url
-from twofold.live.training.train_job import TrainJob
+from twofold.live.training.train_job import RECOMPUTES, TrainJob
 from twofold.policy.gate import tiers as gate_tiers
 
 MACHINE = "this-machine"
@@ -135,7 +136,7 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
     Raises ValueRefusedError for what cannot run here.
     """
     run = _only(spec.training, "training")
-    config = _config(run.model, f"training `{run.name}`")
+    config = config_of(run.model, f"training `{run.name}`")
     rank_count = _count_here(run, f"training `{run.name}`")
     if run.steps is None:
         raise ValueRefusedError(f"training `{run.name}` gives no `steps`", hint="write `steps: 110`")
@@ -165,6 +166,27 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
         data=_data_of(run, state),
         **begins,
     )
+
+
+def laid_out(job: TrainJob, planned: Plan) -> TrainJob:
+    """The job with what the plan's layout says of it: how it shards, accumulates and recomputes."""
+    layout = planned.training[0].layout
+    if layout is None:
+        return job
+    return replace(
+        job,
+        zero_stage=layout.zero_stage,
+        micro_batch_sequences=layout.micro_batch if layout.dp == job.rank_count else 0,
+        recompute=layout.recompute if layout.recompute in RECOMPUTES else "none",
+    )
+
+
+def other_layout(planned: Plan) -> str:
+    """In words, what of the planned layout the trainer does not do; "" when it does all of it."""
+    layout = planned.training[0].layout if planned.training else None
+    if layout is None or (layout.tp * layout.cp * layout.pp == 1 and layout.recompute in RECOMPUTES):
+        return ""
+    return f"planned as {layout.text}; the trainer has data parallel ranks, and recomputes other parts"
 
 
 def _beginning(run: TrainingRun, config: Path) -> dict[str, Any]:
@@ -391,7 +413,7 @@ def _only(entries: tuple[Any, ...], half: str) -> Any:
     return entries[0]
 
 
-def _config(model: ModelReference, whose: str) -> Path:
+def config_of(model: ModelReference, whose: str) -> Path:
     if model.config is None:
         raise ValueRefusedError(
             f"{whose}: `up` trains from a config.json, from nothing else",

@@ -21,7 +21,9 @@ from twofold.app.loop_settings import (
     LoopRequest,
     ServeSettings,
     engine_settings,
+    laid_out,
     longest_of,
+    other_layout,
 )
 from twofold.app.loop_tiers import tier_notes, tiers_measured
 from twofold.app.measuring import measure_device
@@ -30,9 +32,14 @@ from twofold.app.releasing import Release, engine_of_release, limits_of
 from twofold.app.smaller import smaller_model
 from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
-from twofold.contracts.results.plan import Plan
 from twofold.core.data import from_data, to_json
-from twofold.core.errors import AlteredError, FileError, InfeasibleError, ValueRefusedError
+from twofold.core.errors import (
+    AlteredError,
+    BusyError,
+    FileError,
+    InfeasibleError,
+    ValueRefusedError,
+)
 from twofold.core.estimate import Estimate
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.control import trials
@@ -43,8 +50,9 @@ from twofold.live.control.supervisor import Service, bring_up
 from twofold.live.control.tier_processes import tier_process
 from twofold.live.line_file import wall_text
 from twofold.live.loads import loader
+from twofold.live.processes import running
 from twofold.live.training.artefact import write_whole
-from twofold.live.training.train_job import RECOMPUTES, TrainJob, run_training, trained_model
+from twofold.live.training.train_job import TrainJob, run_training, trained_model
 from twofold.measure.doctor import diagnose
 from twofold.pages.shown_plan import ShownPlan
 from twofold.rehearse.loads import SEED_COUNT, OpenLoad, load_figures
@@ -73,15 +81,9 @@ def measure_machine(request: LoopRequest) -> DeviceRecord:
         record = None
     fresh = record and not notes_about(replace(record, load_average=0.0), date.today())
     is_accelerator = request.training is not None and request.training.device != "cpu"
-    if (
-        record
-        and fresh
-        and (record.rank_count, bool(record.identity.accelerator))
-        == (
-            rank_count,
-            is_accelerator,
-        )
-    ):
+    wanted = rank_count, is_accelerator
+    if record and fresh and (record.rank_count, bool(record.identity.accelerator)) == wanted:
+        request.progress(f"measured before, and taken as it is: this machine, on {record.measured_on}")
         return record
     request.progress("measure this machine")
     progress = request.progress
@@ -111,32 +113,27 @@ def gate_for_it(request: LoopRequest) -> tuple[LoopRequest, ServedGate]:
     return replace(request, serving=serving), gate
 
 
+def need_idle_slots(job: TrainJob, state: Path, *, as_ordered: bool = False) -> None:
+    """Raise BusyError where this would train beside jobs of the state's queue, and has not before;
+    `as_ordered` once the job is as planned: then it is to have been this very job.
+    """
+    jobs = sorted({each.role.removeprefix("job-") for each in running(state, "job-")})
+    if not jobs:
+        return
+    try:
+        trained_model(job, state, as_ordered=as_ordered)
+    except FileError as error:
+        what = f"`{jobs[0]}` runs on the slots that `{job.name}` is to be trained on"
+        hint = "wait for it, `twofold jobs cancel` it, or queue the training too with `twofold jobs submit`"
+        raise BusyError(what, hint=hint) from error
+
+
 def train(request: LoopRequest, job: TrainJob, planned: ShownPlan) -> tuple[loop.TrainingMeasured, Path]:
     """Train as planned, losing one worker on the way; at once when that was done before."""
     job = laid_out(job, planned)
+    need_idle_slots(job, request.state, as_ordered=True)
     record = run_training(job, request.state, lambda text: request.progress(f"train: {text}"))
     return record, trained_model(job, request.state)
-
-
-def laid_out(job: TrainJob, planned: Plan) -> TrainJob:
-    """The job with what the plan's layout says of it: how it shards, accumulates and recomputes."""
-    layout = planned.training[0].layout
-    if layout is None:
-        return job
-    return replace(
-        job,
-        zero_stage=layout.zero_stage,
-        micro_batch_sequences=layout.micro_batch if layout.dp == job.rank_count else 0,
-        recompute=layout.recompute if layout.recompute in RECOMPUTES else "none",
-    )
-
-
-def other_layout(planned: ShownPlan) -> str:
-    """In words, what of the planned layout the trainer does not do; "" when it does all of it."""
-    layout = planned.training[0].layout if planned.training else None
-    if layout is None or (layout.tp * layout.cp * layout.pp == 1 and layout.recompute in RECOMPUTES):
-        return ""
-    return f"planned as {layout.text}; the trainer has data parallel ranks, and recomputes other parts"
 
 
 def keep_watch_files(request: LoopRequest, planned: ShownPlan, gate: ServedGate) -> None:

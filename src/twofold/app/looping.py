@@ -122,7 +122,8 @@ def up(
     (`.twofold/starts.csv`). What rules or gate refuse is not served: ReleaseRefusedError, and what serves
     goes on. On any error once the work has begun, on Ctrl-C, and when told to end (SIGTERM, SIGHUP:
     SystemExit 128 + its number), everything that it started is stopped first.
-    Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan` raises.
+    Raises MissingExtraError, MemoryShortError, PortError, BusyError (also while a job of the queue has the
+    slots that it would train on), RunError, and what `plan` raises.
     """
     if try_releases:
         _need_own_engines(source, OF_OTHERS, "--try-releases")
@@ -200,6 +201,8 @@ def _brought_up(
     with alone(state), _private():
         # Now, not after minutes; what serves already is left alone.
         need_gateway_port(port, state, reach.host)
+        if training is not None:
+            loop_stages.need_idle_slots(training, state)
         with stopping(state):
             with trials.measuring(state):  # a `registry promote` ends what it measures by
                 stop_all(state, "train-")  # of an `up` that was killed: it would disturb the measuring
@@ -252,11 +255,20 @@ def up_page(
     try_releases: bool,
     scale_out: bool,
     as_proof: bool,
-    requests: int,
-    seed: int,
+    requests: int | None,
+    seed: int | None,
     tell: OnProgress,
 ) -> LoopShown | ProofShown:
-    """The same, as a page that shows itself."""
+    """The same, as a page that shows itself. Raises UsageError for a proof that is to do other things too,
+    and for what is a proof's alone without one."""
+    beside = {"--load-for": load_for, "--try-releases": try_releases, "--scale-out": scale_out}
+    if as_proof and (told := [name for name, value in beside.items() if value]):
+        what = f"`--prove` has loads of its own, and does not go with `{told[0]}`"
+        raise errors.UsageError(what, hint="call `twofold up` twice, once with each")
+    of_proof = {"--requests": requests, "--seed": seed}
+    if not as_proof and (told := [name for name, value in of_proof.items() if value is not None]):
+        hint = "leave it out; `--prove` runs a quarter of an hour of requests and kills replicas"
+        raise errors.UsageError(f"`{told[0]}` is for `--prove` alone", hint=hint)
     at: dict[str, Any] = {
         "port": port,
         "host": host,
@@ -266,7 +278,7 @@ def up_page(
         "tell": tell,
     }
     if as_proof:
-        return ProofShown(prove(spec, requests=requests, seed=seed, **at))
+        return ProofShown(prove(spec, requests=requests or USUAL_COUNT, seed=seed or 0, **at))
     at |= {"try_releases": try_releases, "scale_out": scale_out}
     return LoopShown(up(spec, load_for=load_for, **at))
 

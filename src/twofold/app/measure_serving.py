@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from twofold.app.sources import device_folder, whole_file
+from twofold.app.sources import DEVICE_FOLDER, device_folder, whole_file
 from twofold.app.words import counts_in
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results import served
@@ -98,7 +98,7 @@ def measure_serve(
     """
     require_extra("live")
     where, what, ran_on = where or Where(), what or What(), ran_on or RunOn()
-    ran_on.refuse_unknown(load_catalog(device_folder(Path.cwd())))
+    ran_on = ran_on.known(load_catalog(_device_beside(out)))
     is_plain = bool(where.body or where.api == "embeddings")
     loads_asked, key = _Asked(what, is_plain=is_plain), _key(where.key_env)
     if where.pid is not None:
@@ -178,6 +178,14 @@ def _reach_plain(url: str, probe: Prompt, where: Where, key: str) -> tuple[Reach
     return Reached(made, None), made.text_count
 
 
+def _device_beside(out: Path | None) -> Path | None:
+    """The device that was measured for the spec to whose state the rows go, else the one of this folder."""
+    state = DEVICE_FOLDER.parent
+    if out is not None and out.resolve().parent.name == state.name:
+        return device_folder(out.resolve().parent.parent) or device_folder(Path.cwd())
+    return device_folder(Path.cwd())
+
+
 def measure_import(
     file: Path,
     ran_on: RunOn | None = None,
@@ -191,8 +199,7 @@ def measure_import(
     """
     if clients is not None and rate is not None:
         raise UsageError("`--clients` and `--rate` exclude each other", hint="a load has one or the other")
-    ran_on = ran_on or RunOn()
-    ran_on.refuse_unknown(load_catalog(device_folder(Path.cwd())))
+    ran_on = (ran_on or RunOn()).known(load_catalog(_device_beside(out)))
     found = read_served(file)
     loads = tuple(_told(load, clients, rate) for load in found.loads)
     page = served.ServedPage(

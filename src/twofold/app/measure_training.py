@@ -17,7 +17,7 @@ from twofold.app.words import counts_in
 from twofold.catalog.catalog import load_catalog
 from twofold.catalog.model_config import read_model_config
 from twofold.contracts.results import trained
-from twofold.core.errors import RunError, TwofoldError, UsageError, ValueRefusedError
+from twofold.core.errors import FileError, RunError, TwofoldError, UsageError, ValueRefusedError
 from twofold.core.estimate import Estimate
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
@@ -55,6 +55,7 @@ class TrainWanted:
     recompute: str = "none"
     data: str = ""
     column: str = "text"
+    workers: int = 2
     device: str = "cpu"
     gpu: str = ""
     seed: int = 1
@@ -84,14 +85,17 @@ def measure_train(
     The first run has the most ranks, the first precision, and runs eagerly; each other differs from it in one
     thing, and with `branch` goes on from a checkpoint of it. With several ranks one of them is killed once.
     With `gpu` each other run's step is planned as well, calibrated on the eager runs of the first precision
-    but itself. `out` are rows of the eager runs. Raises
-    MissingExtraError, ValueRefusedError for runs that cannot be, RunError for one that fails; nothing is
-    left behind.
+    but itself. `out` are rows of the eager runs. Raises MissingExtraError, FileError, UnknownNameError,
+    ValueRefusedError for runs that cannot be, RunError for one that fails; nothing is left behind.
     """
     require_extra("train", "live")
     what = what or TrainWanted()
     config = model / "config.json" if model.is_dir() else model
     settings = list(_settings(what))
+    if not config.is_file():
+        raise FileError(f"`{config}` does not exist", hint="give a model's config.json, or a folder with one")
+    if what.gpu:  # minutes before anything is planned for it
+        load_catalog(device_folder(Path())).benchmark_accelerator(what.gpu)
     folder = Path(tempfile.mkdtemp(prefix="twofold-measure-"))
     state = folder / "state"  # whose key lies beside it
     state.mkdir()
@@ -171,6 +175,7 @@ def _job(what: TrainWanted, config: Path, state: Path) -> TrainJob:
         warm_up_steps=max(1, what.steps // 10),
         data=what.data,
         data_column=what.column,
+        data_workers=what.workers,
         evaluate_every_steps=what.steps,
     )
 
@@ -200,7 +205,7 @@ def _run(
     if settings.ranks > 1 and not (state / "killed").exists():
         (state / "killed").touch()
         job = replace(job, kill_rank=1, kill_after_step=int(KILL_AFTER_FRACTION * job.steps))
-    with Meters(reads_energy=True) as meters, Thermals() as thermals:
+    with Meters(reads_energy=True) as meters, Thermals.of(job.device) as thermals:
         measured = run_training(job, state, lambda line: tell(f"{name}: {line}"))
     evaluated = read_events(job.folder, "evaluated")
     branched = read_events(job.folder, "branched")
@@ -213,13 +218,13 @@ def _run(
         measured=measured,
         held_out_loss=float.fromhex(evaluated[-1]["loss"]) if evaluated else None,
         slowest_collective=slowest_collective(job.folder),
-        conditions=_conditions(meters, thermals, measured.steps * measured.tokens_per_step),
+        conditions=_conditions(meters, thermals, measured.steps * measured.tokens_per_step, job.device),
         branched_from_step=int(branched[-1]["step"]) if branched else None,
         branched_from_sha256=str(branched[-1]["sha256"]) if branched else "",
     )
 
 
-def _conditions(meters: Meters, thermals: Thermals, tokens: int) -> trained.Conditions:
+def _conditions(meters: Meters, thermals: Thermals, tokens: int, device: str) -> trained.Conditions:
     energy_j, clocks = meters.energy_j, thermals.clocks_hz
     return trained.Conditions(
         energy_j=energy_j,
@@ -229,6 +234,7 @@ def _conditions(meters: Meters, thermals: Thermals, tokens: int) -> trained.Cond
         clock_hz_min=min(clocks, default=None),
         temperature_c_max=thermals.temperature_c_max,
         throttled_fraction=thermals.throttled_fraction,
+        clock_of="cores" if device == "cpu" else "accelerators",
     )
 
 

@@ -1,12 +1,13 @@
 """The first half of a proof: what this service does with one half of the prompts, and step times that say it.
 
 Loads from the lightest on: replicas one by one with a release that is worse, all places full (the knee), two
-rates at random, and a replica that is killed, so that what a start takes of the others is known too.
+rates at random, a replica that is killed, and one more that starts beside all, so that what it takes of the
+others is known too: they share one machine.
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -29,8 +30,10 @@ from twofold.twin.serving.traffic import TrafficModel, generate
 ALONE_ROUNDS, ALONE_REQUESTS = 3, 4
 BUSY_FRACTION = 0.75  # of the knee: the heavier of two rates
 FULL_ROUNDS = 8  # requests per place, by which the knee is known
-SEEN_COUNT = 100  # requests of a rate
-KILLED_RATIO = 1.5  # of that many, where a replica is killed
+SEEN_COUNT = 300  # requests of a rate
+KILLED_RATIO, KILLED_MOST = 1.5, 150  # of that many, where a replica is killed, and at most
+MORE_AT_S, MORE_RATIO = 1.0, 1.5  # when a replica more starts, and its start over one in a dead one's place
+MORE_LEAST = 30  # requests meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +67,16 @@ def calibrate(bench: Bench, tell: OnProgress) -> Calibration:
     factor = release_factor(bench)
     tell("calibrate: all places full")
     knee_per_s, lengths = find_knee(bench)
-    runs, live = [], []
-    for part, fraction in enumerate((STEADY_FRACTION, BUSY_FRACTION, STEADY_FRACTION)):
-        killed = part == 2
-        tell(f"calibrate: {fraction * knee_per_s:.2g} requests/s" + (", a replica killed" if killed else ""))
-        count = round(bench.seen_count * (KILLED_RATIO if killed else 1.0))
-        rate_per_s = fraction * knee_per_s
-        model = replace(bench.model, rate_per_s=rate_per_s)
-        own = _stream(bench.seed, part)
-        arrivals = drawn(model, lengths, count, own, own)
-        at_s = KILL_AT_FRACTION * count / rate_per_s
-        fault = fault_types.ReplicaCrash(at_s, TWIN_VICTIM, back_after_s=0.0) if killed else None
-        ran = run_live(standing, arrivals, bench.texts, fault)
-        runs.append(step_fit.Measured(arrivals, ran.ran, () if fault is None else (fault,)))
-        live.append(ran)
-    there = deployed(standing, live[-1])
+    held = Loads(bench, lengths, tell)
+    steady_per_s = STEADY_FRACTION * knee_per_s
+    held.hold(steady_per_s, bench.seen_count)
+    held.hold(BUSY_FRACTION * knee_per_s, bench.seen_count)
+    killed_count = min(KILLED_MOST, round(KILLED_RATIO * bench.seen_count))
+    there = deployed(standing, held.hold(steady_per_s, killed_count, kills=True))
+    if bench.task.world.gate.scaling is None:  # else the gate would let it go
+        count = round((MORE_AT_S + MORE_RATIO * there.cold_start_s) * steady_per_s)
+        held.hold(steady_per_s, max(MORE_LEAST, count), one_more_s=MORE_AT_S)
+    runs, live = held.runs, held.live
     tell("calibrate: fit the twin")
     fit = step_fit.fitted(bench.task, there, runs, first_guess(bench))
     answers = tuple(
@@ -88,6 +86,41 @@ def calibrate(bench: Bench, tell: OnProgress) -> Calibration:
     )
     use = _together([each.use for each in live])
     return Calibration(fit, there, knee_per_s, factor, answers or (1.0,), use)
+
+
+@dataclass(slots=True)
+class Loads:
+    """The loads that a fit is made of. Mutable: grows by each that is held."""
+
+    bench: Bench
+    lengths: tuple[float, ...]  # how far answers go
+    tell: OnProgress
+    runs: list[step_fit.Measured] = field(default_factory=list)
+    live: list[LiveRan] = field(default_factory=list)
+
+    def hold(
+        self, rate_per_s: float, count: int, *, kills: bool = False, one_more_s: float | None = None
+    ) -> LiveRan:
+        """So many requests at random, while a replica is killed or one more starts.
+
+        Where one more starts, requests count that came before it served. Raises RunError where it never did.
+        """
+        bench = self.bench
+        what = ", a replica killed" * kills + ", a replica more" * (one_more_s is not None)
+        self.tell(f"calibrate: {rate_per_s:.2g} requests/s{what}")
+        own = _stream(bench.seed, len(self.runs))
+        arrivals = drawn(replace(bench.model, rate_per_s=rate_per_s), self.lengths, count, own, own)
+        at_s = KILL_AT_FRACTION * count / rate_per_s
+        fault = fault_types.ReplicaCrash(at_s, TWIN_VICTIM, back_after_s=0.0) if kills else None
+        ran = run_live(bench.standing, arrivals, bench.texts, fault, one_more_s)
+        faults = () if fault is None else (fault,)
+        if one_more_s is not None and ran.more_s is None:
+            hint = "`twofold logs` says what it had to say; prove it again"
+            raise RunError("a replica more did not come, so that what it takes is not known", hint=hint)
+        until_s = inf if ran.more_s is None else ran.more_s
+        self.runs.append(step_fit.Measured(arrivals, ran.ran, faults, one_more_s, until_s))
+        self.live.append(ran)
+        return ran
 
 
 def find_knee(bench: Bench) -> tuple[float, tuple[float, ...]]:
@@ -164,7 +197,7 @@ def first_guess(bench: Bench) -> as_measured.StepTimes:
         prompt_s=0.3 * token_s,
         prompt_token_s=max(believed.input_token_s, 1e-6) / 2.0,
         first_token_s=max(believed.first_token_s / 2.0, 1e-3),
-        start_slow_ratio=1.3,
+        crowd_ratio=1.3,
     )
 
 

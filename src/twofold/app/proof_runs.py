@@ -59,6 +59,7 @@ class LiveRan:
     load: loads.Load
     done_s: float | None  # when something was done to the service, on the monotonic clock
     added_s: float | None  # from then until the gate was told of a replica that came again
+    more_s: float | None = None  # from the load's begin until one more that started served
 
 
 def run_live(
@@ -66,15 +67,17 @@ def run_live(
     arrivals: Sequence[fleet_types.Arrival],
     texts: Texts,
     fault: fault_types.Fault | None = None,
+    one_more_s: float | None = None,
 ) -> LiveRan:
-    """Ask for these lengths at these times, with prompts from `texts`; what the fault says happens for real.
+    """Ask for these lengths at these times, with prompts from `texts`; what the fault says happens for real,
+    or a replica more starts at `one_more_s` and goes again once it serves.
 
     Waits first until the service is whole. Raises RunError where it does not become so.
     """
     names = trials.until_whole(standing.state, standing.settings.version, standing.settings.replica_count)
     prompts = [texts.prompt(each.input_tokens, each.output_limit_tokens) for each in arrivals]
     endpoint = own_endpoint(standing.state, standing.settings.name or standing.settings.version)
-    done = Deed(standing, names[0], fault)
+    done = Deed(standing, names[0], fault, one_more_s)
     with MachineWatch(standing.state) as watch, own_load(standing.state):
         done.begin()
         try:
@@ -98,7 +101,8 @@ def run_live(
         at_s = _added_s(entries, done.victim, done.done_s)
         added_s = at_s and at_s - done.done_s
     others = max(0, asked - len(load.answers))
-    return LiveRan(_ran(load, entries, done), use, others, load, done.done_s, added_s)
+    more_s = None if done.more is None else done.more.serving_s - load.begun_s
+    return LiveRan(_ran(load, entries, done), use, others, load, done.done_s, added_s, more_s)
 
 
 @dataclass(slots=True)
@@ -108,6 +112,8 @@ class Deed:
     standing: Standing
     victim: str
     fault: fault_types.Fault | None
+    one_more_s: float | None = None
+    more: trials.StartSeen | None = None  # what came of that
     done_s: float | None = None  # when, on the monotonic clock
     _timer: threading.Timer | None = None
 
@@ -119,8 +125,15 @@ class Deed:
             case fault_types.Release(at_s=at_s):
                 version, engine = self.standing.release_version, self.standing.release
                 self._later(at_s, lambda: trials.offer_release(self.standing.state, version, engine))
+            case _ if self.one_more_s is not None:
+                self._later(self.one_more_s, self._one_more)
             case _:
                 pass
+
+    def _one_more(self) -> float:
+        asked_s = time.monotonic()
+        self.more = trials.one_more(self.standing.state)
+        return asked_s
 
     def end(self) -> None:
         """The load is over: what has not been done is not done any more."""
@@ -147,7 +160,7 @@ def _ran(load: loads.Load, entries: GateEntries, done: Deed) -> as_measured.Ran:
     ]
     ran = as_measured.Ran(seen, retried_count=sum(effect.attempt > 1 for _, effect in sends))
     since_s = done.done_s
-    if since_s is None:
+    if since_s is None or done.fault is None:
         return ran
     if isinstance(done.fault, fault_types.ReplicaCrash):
         added_s = _added_s(entries, done.victim, since_s)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from twofold.app.gates import ServedGate
+from twofold.app.gates import AT_HOME, ServedGate
 from twofold.app.loop_settings import LoopRequest
 from twofold.app.loop_stages import (
     USERS_GONE_S,
@@ -15,7 +15,9 @@ from twofold.app.loop_stages import (
     service_settings,
 )
 from twofold.app.planning import plan_digest
+from twofold.app.proof_calibration import SEEN_COUNT
 from twofold.app.proof_runs import Standing
+from twofold.app.proof_scenarios import FEW, NAMES
 from twofold.app.proving import Proved, Proving, proved
 from twofold.app.releasing import Release, engine_of_release, slower_variant
 from twofold.contracts.results import loop, proof
@@ -45,7 +47,8 @@ LENGTHS = (
 )
 MEANS = "planned: the estimate of one replica's share at mean lengths; half of all requests are shorter"
 SHARED = (
-    "a start slows all others {:.1f}×, as calibrated; that it does so evenly is the twin's simplification"
+    "all replicas share this machine, which the load's clients use too: in the twin each that works or starts"
+    " beside all of the service slows all {:.1f}×, as calibrated, and as evenly as no machine does"
 )
 
 
@@ -90,6 +93,7 @@ def proof_of(
             folder=request.state / FOLDER,
             seed=seed,
             finished_count=requests,
+            seen_count=min(SEEN_COUNT, requests),
             tell=request.progress,
         )
     )
@@ -150,13 +154,20 @@ def page_of(
         knee_per_s=found.calibration.knee_per_s,
         replica_count=standing.settings.replica_count,
         calibration=found.calibration.use,
-        differs=(*gate.differs, SHARED.format(found.calibration.fit.times.start_slow_ratio), LENGTHS, MEANS),
+        differs=(*differs_of(gate, found.calibration.fit.times.crowd_ratio), LENGTHS, MEANS),
         rows=(*(training_rows(plan, run) if run else ()), *rows),
         runs=found.runs,
         findings=proof_goals.findings_of(rows, uses, found.calibration.use),
         learned=learned_from(rows),
         notes=notes_on(found, requests),
     )
+
+
+def differs_of(gate: ServedGate, crowd_ratio: float) -> tuple[str, ...]:
+    """What differs by necessity. Where the gate scales, no crowd was calibrated."""
+    if gate.built.settings.scaling is not None:
+        return gate.differs
+    return (*(each for each in gate.differs if each != AT_HOME), SHARED.format(crowd_ratio))
 
 
 def planned_figures(request: LoopRequest, found: Proved, standing: Standing) -> Mapping[str, Estimate]:
@@ -204,6 +215,8 @@ def notes_on(found: Proved, requests: int) -> tuple[str, ...]:
     few = [f"{run.scenario} {run.finished}" for run in found.runs if run.finished < requests]
     if few:
         notes.append(f"fewer than {requests} requests finished: {', '.join(few)}")
+    if left := [name for name in NAMES if name not in {run.scenario for run in found.runs}]:
+        notes.append(f"not run: {' and '.join(left)}; they take `--requests {FEW}`")
     if found.others_asked:
         notes.append(f"others asked the service {found.others_asked:,} times during the runs")
     return tuple(notes)

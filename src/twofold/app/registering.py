@@ -24,6 +24,7 @@ from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Regist
 from twofold.live.training.artefact import check_model
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
 from twofold.report.answers import Shown
+from twofold.report.lines import field
 from twofold.report.registry import listed, shown, verified
 
 REGISTRY = Path(".twofold-registry")
@@ -53,16 +54,18 @@ class ShownVersion(Shown):
     schema = "twofold/version/1"
     version: Described
     refused: tuple[Refusal, ...] = ()
+    note: str = ""  # what a push left out, and why
 
     @property
     def lines(self) -> list[str]:
         """One screen."""
-        return shown(self.version, self.refused)
+        return [*shown(self.version, self.refused), *field("note", self.note)]
 
     @property
     def as_data(self) -> dict[str, Any]:
         rules = [{"rule": each.rule, "found": each.figure, "passes": each.passes} for each in self.refused]
-        return {**_data(self.version), "refused": rules}
+        note = {"note": self.note} if self.note else {}
+        return {**_data(self.version), "refused": rules, **note}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,26 @@ def push_version(
     signature: Path | None,
     public_key: Path | None,
 ) -> ShownVersion:
-    """Store a folder as the next version of a name; with a signature only where it holds."""
+    """Store a folder as the next version of a name; with a signature only where it holds.
+
+    What a run exported and sealed tells itself what it was made from, where nobody says that.
+    """
     with_digests = dict(_origin(each) for each in made_from)
     if (signature is None) != (public_key is None):
         raise ValueRefusedError(
             "a signature is checked by a key", hint="write both `--signature` and `--public-key`"
         )
     signed = _text(signature) if signature else ""
+    if not source.is_dir():  # before a registry is made for it
+        raise FileError(f"`{source}` is no folder", hint="push a folder with safetensors in it")
+    note = ""
+    if not with_digests:
+        from twofold.live.training.origins import told_origins  # numpy, which nothing else here needs
+
+        with_digests, why = told_origins(source)
+        note = f"{why}; nothing says what it was made from: write `--from`" if why else ""
     opened = Registry(registry, make=True, tables=tables)
-    return ShownVersion(opened.push(source, name, who_of(by), with_digests, signed, public_key))
+    return ShownVersion(opened.push(source, name, who_of(by), with_digests, signed, public_key), note=note)
 
 
 def sign_version(reference: str, registry: Path, by: str, key: str) -> ShownVersion:
@@ -121,9 +135,9 @@ def list_versions(name: str, registry: Path) -> ShownVersions:
 
 
 def show_version(reference: str, registry: Path) -> ShownVersion:
-    """One version, and what would refuse its release by the usual limits."""
+    """One version, what would refuse its release by the usual limits, and what was done to its name last."""
     opened = Registry(registry)
-    described = opened.describe(reference)
+    described = opened.with_log(opened.describe(reference))
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
 
 
@@ -338,6 +352,8 @@ def _data(described: Described) -> dict[str, Any]:
     from twofold.core.data import to_data
 
     version = described.version
+    told = described.log
+    log = {} if told is None else {"log": [_line_data(each) for each in told]}
     return {
         "name": version.name,
         "version": version.version,
@@ -352,4 +368,13 @@ def _data(described: Described) -> dict[str, Any]:
         "evaluation": None if described.evaluation is None else to_data(described.evaluation),
         "sealed": described.sealed,
         "attached": [{"type": kind, "digest": digest} for kind, digest in described.attached],
+        **log,
+    }
+
+
+def _line_data(change: Any) -> dict[str, Any]:
+    rules = [{"rule": rule, "found": found} for rule, found in change.rules]
+    return {
+        **{key: getattr(change, key) for key in ("at", "what", "on", "by", "alias", "why")},
+        "rules": rules,
     }

@@ -5,7 +5,6 @@ serves goes on.
 """
 
 import getpass
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from itertools import cycle
 from pathlib import Path
 
 from twofold.app.feedback import learned_rows
-from twofold.app.loop_settings import SEED, LoopRequest, engine_settings
+from twofold.app.loop_settings import SEED, LoopRequest, engine_settings, longest_of
 from twofold.app.registering import measured
 from twofold.app.sources import REGISTRY_FOLDER
 from twofold.core.errors import AlteredError
@@ -26,10 +25,9 @@ from twofold.live.loads import loader, loads
 from twofold.live.registry.registry import SERVING, Described, Registry
 from twofold.live.training import variants
 from twofold.live.training.artefact import MANIFEST, check_model, sha256_of, write_whole
-from twofold.live.training.checkpoints import state_digest
 from twofold.live.training.corpus import held_out_texts
-from twofold.live.training.sealing import check_sealed, key_of_run
-from twofold.live.training.train_job import LINEAGE
+from twofold.live.training.origins import made_by_run
+from twofold.live.training.sealing import key_of_run
 from twofold.policy.gate import settings as gates
 from twofold.policy.release.rules import Evaluation, Limits
 
@@ -37,6 +35,8 @@ BY = "up"  # who pushes: a program; who calls it vouches for what comes out
 OF_PEOPLE = {
     "seal",
     "tokenizer",
+    "architecture",
+    "context",
     "signature",
     "format",
     "weights",
@@ -148,17 +148,7 @@ def registered(opened: Registry, name: str, model: Path, key: bytes) -> Describe
 
     Raises AlteredError for what is not as this key sealed it.
     """
-    check_sealed(model, key)
-    lineage = json.loads((model / LINEAGE).read_text("utf-8"))
-    made_from = {
-        "data": f"sha256:{hashlib.sha256(str(lineage['data']['digest']).encode()).hexdigest()}",
-        "run": f"sha256:{sha256_of(model / LINEAGE)}",
-    }
-    if code := lineage.get("software", {}).get("code"):  # of a run of before, nobody wrote it down
-        made_from["code"] = f"sha256:{code}"
-    if state := state_digest(model.parent / "checkpoints", key):
-        made_from["checkpoint"] = f"sha256:{state}"
-    return opened.push(model, name, BY, made_from)
+    return opened.push(model, name, BY, made_by_run(model, key))
 
 
 def admitted(
@@ -295,6 +285,7 @@ def limits_of(request: LoopRequest, gate: gates.GateSettings) -> Limits:
     return Limits(
         formats=formats_of(request.serving.engine),
         signed_by=request.serving.signed_by,
+        context_tokens_least=longest_of(request.serving.model_config),
         ttft_p95_s=first.ttft_slo_s if first else None,
         tpot_p95_s=first.tpot_slo_s if first else None,
         memory_bytes=float(psutil.virtual_memory().total) / request.serving.engine_count,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
@@ -29,10 +29,21 @@ TRIAL_S = 240.0  # after which nobody waits any more; the trial goes on
 RECORDED_S = 60.0  # within which the registry is to have heard
 LOOK_S = 0.2
 PROMOTED, ROLLED_BACK, REFUSED, OPEN = "promoted", "rolled back", "refused", "open"
-# Releases that a pipeline is tried with, in their order: what each is to what serves, and how it is made.
-VARIANTS: tuple[tuple[str, str, Callable[[Path, Path], None]], ...] = (
-    ("its weights in bf16", "quantised", variants.in_bf16),
-    ("a slower build", "parent", variants.slower_build),
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A release that a pipeline is tried with, made of what serves."""
+
+    kind: str  # in words
+    is_to: str  # what it is to what serves: quantised, parent
+    wanted: str  # how its trial is to end
+    made: Callable[[Path, Path], None]
+
+
+VARIANTS = (  # in their order
+    Variant("its weights in bf16", "quantised", PROMOTED, variants.in_bf16),
+    Variant("a slower build", "parent", ROLLED_BACK, variants.slower_build),
 )
 
 
@@ -124,17 +135,18 @@ def refusal_of(tried: loop.ReleaseTried) -> ReleaseRefusedError:
 
 
 def try_variants(request: LoopRequest, gate: ServedGate) -> tuple[loop.ReleaseTried, ...]:
-    """Release what serves anew, once as good and once slower, and let rules and gate judge each."""
-    return tuple(try_variant(request, gate, *each) for each in VARIANTS)
+    """Release what serves anew, once as good and once slower, and let rules and gate judge each.
+
+    Each says beside its outcome which one it was made to have.
+    """
+    return tuple(replace(try_variant(request, gate, each), wanted=each.wanted) for each in VARIANTS)
 
 
-def try_variant(
-    request: LoopRequest, gate: ServedGate, kind: str, is_to: str, made: Callable[[Path, Path], None]
-) -> loop.ReleaseTried:
+def try_variant(request: LoopRequest, gate: ServedGate, variant: Variant) -> loop.ReleaseTried:
     """One of them: made, registered, measured, judged by the rules, then by the gate."""
-    opened = Registry(request.registry)
+    kind, opened = variant.kind, Registry(request.registry)
     try:
-        described = variant_of(request, opened, is_to, made)
+        described = variant_of(request, opened, variant.is_to, variant.made)
         text = described.version.text
         try:
             release = admitted(request, opened, described, gate.built.settings, f"tried: {kind}")

@@ -1,11 +1,10 @@
 """Words of a question: models, batches, layouts and lists, each read once into what the models take."""
 
 import re
-from pathlib import Path
 
 from twofold.answer.context import token_model
 from twofold.catalog.catalog import Catalog
-from twofold.catalog.model_config import read_model_config
+from twofold.catalog.model_config import model_called
 from twofold.catalog.types import Model
 from twofold.contracts.spec.training_run import near_batch
 from twofold.core import errors
@@ -21,10 +20,7 @@ LARGEST = 1e15  # of tokens, sequences, requests/s and bytes of one question
 
 def model_in(text: str, catalog: Catalog) -> Model:
     """A catalogue name, or a path to a Hugging Face config.json (or the folder that holds it)."""
-    path = Path(text).expanduser()
-    if text.endswith(".json") or text.startswith((".", "/", "~")):
-        return read_model_config(path / "config.json" if path.is_dir() else path)
-    return token_model(catalog.model(text))
+    return token_model(model_called(text, catalog)[0])
 
 
 def sequences_in(text: str, sequence_tokens: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from twofold.catalog.catalog import load_catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.config_fields import (
     EXPERTS,
     HEADS,
@@ -17,6 +17,7 @@ from twofold.catalog.config_fields import (
     read_fields,
 )
 from twofold.catalog.types import Attention, Model, ModelFamily
+from twofold.core.errors import UnknownNameError
 
 # Names of one field across families; the first that stands is read.
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads", "num_query_groups")
@@ -42,6 +43,27 @@ KV_SCHEMES = ("kv_cache_quant_algo", "kv_cache_scheme", "kv_cache_quant_config")
 FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 SHARED_FFN = ("shared_expert_intermediate_size", "shared_intermediate_size")
 CONV_WIDTH = 4  # of the short convolutions in front of linear attention and state-space mixers
+
+
+def _own_config(text: str) -> Path | None:
+    """The config.json that a text means for a model of one's own, or that its folder has; None for a name."""
+    if not (text.endswith(".json") or text.startswith((".", "/", "~"))):
+        return None
+    path = Path(text).expanduser()
+    return path / "config.json" if path.is_dir() else path
+
+
+def model_called(text: str, catalog: Catalog) -> tuple[Model, Path | None]:
+    """Of the catalogue, or one's own and its config.json. Raises UnknownNameError, ModelConfigError."""
+    config = _own_config(text)
+    if config is not None:
+        return read_model_config(config), config
+    try:
+        return catalog.model(text), None
+    except UnknownNameError as error:
+        if Path(text).is_dir():  # as a repository's name is written, too
+            error.hint = f"write `./{text}` for the model whose config.json is in that folder"
+        raise
 
 
 def read_model_config(path: Path) -> Model:

@@ -57,6 +57,11 @@ SUBMIT = Verb(
             default="",
             type=NAMES,
         ),
+        option(
+            "--order",
+            "JSON of what the run does, in place of the spec's settings: `docs/howto/train.md` has the keys.",
+            type=FILE,
+        ),
         words(
             "--scenario",
             "Shares of teams, spares, failures and checkpoints of the queue, from its `cluster`.",

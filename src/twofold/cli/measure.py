@@ -22,7 +22,7 @@ class Counted(click.FloatRange):
 
 COUNTED = Counted(0, 1e6, min_open=True)
 RAN_ON = (
-    words("--as", "The model's name in the catalogue, where the service calls it otherwise.", "ran_model"),
+    words("--as", "Its model: a name of the catalogue, or the path of its config.json.", "ran_model"),
     words("--gpu", "The accelerator it ran on, by a name of the catalogue."),
     option("--gpus", "How many of them.", "gpu_count", type=click.IntRange(1, 100_000)),
     option("--tp", "Over how many each replica is split.", "tensor_parallel", type=click.IntRange(1, 1024)),
@@ -131,6 +131,7 @@ TRAIN = Verb(
               type=click.Choice(["none", "selective", "mlp", "full"])),
         words("--data", "Your files: 'text/*.jsonl', s3://…; the standard library's sources unless told."),
         usual("--column", "text", "Of JSON lines and Parquet: holds the text."),
+        usual("--workers", 2, "Files fetched and tokenised ahead at once.", type=click.IntRange(1, 64)),
         usual("--device", "cpu", "What it runs on.", type=click.Choice(["cpu", "cuda"])),
         words("--gpu", "The name of what it runs on in the catalogue, for the rows."),
         usual("--seed", 1, "Of weights and of the order of text.", type=click.IntRange(0)),

@@ -13,6 +13,7 @@ BAR_WIDTH = 20
 PATIENCE_S = 2.0  # a shorter wait shows no progress
 OpenedBar = Callable[[], AbstractContextManager[Callable[[str], object]]]  # which takes what is going on
 LOG_EVERY_S = 15.0  # of one stage, where nobody watches
+STAYS = "frozen: "  # how words begin that nothing may overwrite: a witness of what was said before
 COUNTED = re.compile(r"(\d+) of (\d+)")
 
 
@@ -32,7 +33,9 @@ def stage_bar() -> Iterator[Callable[[str], None]]:
         now_s = time.monotonic()
         line = f"[{now_s - began_s:4.0f} s] {_bar(text)}{text}"
         stage = re.split(r"\d", text, maxsplit=1)[0]
-        if watched:
+        if watched and text.startswith(STAYS):
+            click.echo(f"\r{line.ljust(WIDTH - 1)}", err=True)
+        elif watched:
             click.echo(f"\r{line[: WIDTH - 1].ljust(WIDTH - 1)}", nl=False, err=True)
         elif stage != last_stage or now_s - last_s >= LOG_EVERY_S:
             click.echo(line, err=True)

@@ -25,7 +25,8 @@ QUESTIONS = {
     "push": Verb(
         help="""Store FOLDER, a model as safetensors with config and tokenizer, as the next version of NAME.
 
-        Pickles, code and links are refused. The same bytes are the same version.
+        Pickles, code and links are refused. The same bytes are the same version. Of what a run exported,
+        data, code, run and checkpoint are taken from its sealed lineage, unless --from says them.
         """,
         answer="registering.push_version",
         parameters=(
@@ -51,7 +52,7 @@ QUESTIONS = {
         parameters=(click.argument("name", default=""), REGISTRY, JSON, *TABLES),
     ),
     "show": Verb(
-        help=f"Show a version, and what would refuse its release. {SAID}",
+        help=f"Show a version, what would refuse its release, and its log. {SAID}",
         answer="registering.show_version",
         parameters=(REFERENCE, REGISTRY, JSON),
     ),

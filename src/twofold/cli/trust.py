@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.options import FILE, JSON, OUT, Verb, option, usual
+from twofold.cli.options import FILE, JSON, OUT, Verb, flag, option, usual
 from twofold.cli.progress import stage_lines
 from twofold.cli.registry import ALIAS, REFERENCE, REGISTRY, SAID
 
@@ -20,7 +20,12 @@ QUESTIONS = {
         A prompt is on one side for good. Shows which slices of requests fail more often than all do.
         """,
         answer="feedback.curate_samples",
-        parameters=(click.argument("out", type=FILE), ON, JSON),
+        parameters=(
+            click.argument("out", type=FILE),
+            ON,
+            flag("--force", "Replace what an earlier `curate` wrote into OUT."),
+            JSON,
+        ),
     ),
     "watch": Verb(
         help=f"""Judge sampled answers since the release of a version, window by window; exit 3 with an alert.

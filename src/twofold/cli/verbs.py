@@ -305,11 +305,12 @@ VERBS = {
         SPEC is a file, or a folder with a twofold.yaml, such as examples/laptop. The service goes on until
         `twofold down SPEC`; state lies in `.twofold` beside the spec. It may be stopped and called again.
         What serves comes out of the registry, `.twofold-registry` beside the spec; what a rule or the gate
-        refuses is not served, exit 3.
+        refuses is not served, exit 3. So is it where what `--try-releases` offers ends otherwise than it is
+        to, or where steps that were repeated after the kill had other losses.
 
-        `--prove` kills replicas and takes half an hour: it rehearses a steady load, a burst, a replica killed
-        and a bad release, freezes what the twin says, runs each twice, and exits 3 where one did not come
-        true.
+        `--prove` kills replicas and takes a quarter of an hour: it rehearses a steady load, a burst, a
+        replica killed and a bad release, freezes what the twin says, runs each twice, and exits 3 where one
+        did not come true.
         """,
         answer="looping.up_page",
         progress=stage_bar,
@@ -326,13 +327,12 @@ VERBS = {
             options.flag("--try-releases", "Release it anew while it serves: once as good, once slower."),
             options.flag("--scale-out", "Start one replica more under load: what that takes, and the tail."),
             options.flag("--prove", "Rehearse, freeze, run for real, compare.", "as_proof"),
-            options.usual(
+            options.option(
                 "--requests",
-                400,
-                "Finished in each run of --prove; fewer: steady and killed alone.",
+                "Finished in each run of --prove, else 400; below 400: steady and killed alone.",
                 type=click.IntRange(20, 100_000),
             ),
-            options.usual("--seed", 0, "Of --prove.", type=click.IntRange(0)),
+            options.option("--seed", "Of --prove, else 0.", type=click.IntRange(0)),
             options.JSON,
             *options.TABLES,
             options.OUT,

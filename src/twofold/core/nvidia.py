@@ -5,6 +5,13 @@ import subprocess
 
 TOOL, TIMEOUT_S = "nvidia-smi", 5.0
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+REASONS = (
+    "clocks_event_reasons.active",
+    "clocks_throttle_reasons.active",
+)  # as drivers of today and before say
+SLOWING = (
+    0x04 | 0x08 | 0x20 | 0x40 | 0x80
+)  # bits of them: a limit of power, the board, heat twice, its supply
 
 
 def watts() -> float | None:
@@ -46,16 +53,31 @@ def numbers() -> frozenset[int] | None:
     return frozenset(map(int, listed)) if listed else None
 
 
-def told(name: str) -> list[float]:
-    """A figure of every accelerator; none where one of them does not tell it."""
+def told(name: str, *words: str) -> list[float]:
+    """A figure of every accelerator, or of those that more words of the tool choose; none where one of them
+    does not tell it."""
     try:
-        return [float(line) for line in _lines(name)]
+        return [float(line) for line in _lines(name, *words)]
     except ValueError:
         return []
 
 
-def _lines(name: str) -> list[str]:
-    command = [TOOL, f"--query-gpu={name}", "--format=csv,noheader,nounits"]
+def of_seen() -> tuple[str, ...]:
+    """The words of the tool that choose the accelerators which a process here sees."""
+    return () if os.environ.get(VISIBLE) is None else (f"--id={','.join(accelerators())}",)
+
+
+def is_slowed(*words: str) -> bool | None:
+    """Whether heat or power slows one of them now; None where the driver does not tell why clocks are low."""
+    lines = next(filter(None, (_lines(name, *words) for name in REASONS)), [])
+    try:
+        return any(int(line, 16) & SLOWING for line in lines) if lines else None
+    except ValueError:
+        return None
+
+
+def _lines(name: str, *words: str) -> list[str]:
+    command = [TOOL, *words, f"--query-gpu={name}", "--format=csv,noheader,nounits"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ class LineFile:
         self._waiting.append(line)
 
     def flush(self) -> None:
+        """Write the lines that wait, and whatever tells of them."""
+        self.write_lines()
+
+    def write_lines(self) -> None:
         """Write the lines that wait."""
         if not self._waiting and not self._unwritten:
             return
@@ -163,8 +168,18 @@ def note_of(line: bytes) -> dict[str, Any] | None:
 
 
 def wall_text(at_s: float) -> str:
-    """Seconds since 1970 as people read them: UTC, to the millisecond."""
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    """Seconds since 1970 as people read them: UTC, to the millisecond.
+
+    >>> wall_text(1.5)
+    '1970-01-01T00:00:01.500+00:00'
+    """
+    second, rest_us = divmod(round(at_s * 1e6), 1_000_000)
+    return f"{_second_text(second)}.{rest_us // 1000:03d}+00:00"
+
+
+@lru_cache(maxsize=128)  # HOT: per request, of which a second has hundreds, told when they have ended
+def _second_text(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _is_at(file: int, path: Path) -> bool:

@@ -4,7 +4,6 @@ The key stands in a file of its own that only its owner reads, outside the folde
 Source: RFC 2104.
 """
 
-import hashlib
 import hmac
 import os
 import secrets
@@ -44,7 +43,8 @@ def key_of(path: Path, *, make: bool) -> bytes:
 
 def sealed(key: bytes, purpose: str, text: str) -> str:
     """The seal of a text under a purpose, so that one of another purpose does not fit."""
-    return hmac.new(key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+    # HOT: per line of the log of requests; `hmac.new` took three times as long
+    return hmac.digest(key, f"{purpose}\0{text}".encode(), "sha256").hex()
 
 
 def check_seal(key: bytes, purpose: str, text: str, seal: str) -> None:

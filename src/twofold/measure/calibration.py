@@ -26,7 +26,6 @@ from twofold.measure.calibration_solve import (
     calibrated,
     prior_covariance,
     repeat_noise,
-    solve,
     spread_after,
 )
 from twofold.measure.lint import lint
@@ -36,7 +35,7 @@ from twofold.perf.known import Half, load_known
 
 Array = NDArray[np.float64]
 STEP_LOG = 0.05  # of a factor, for its slope
-PASSES = 2  # the model is priced again at the factors found: its slopes are not constant
+PASSES = 4  # the model is priced again at the factors found: its slopes are not constant
 # A factor without a range of its own has that of what it scales.
 NAMED_AS: Mapping[str, str] = MappingProxyType({"prefill": "compute", "communication": "link"})
 MEMORY = "peak_mem_gib"
@@ -149,16 +148,16 @@ def fit_sheet(
     }
     belief = _belief(names, spread, _noise(sheet, rows, measured), constants)
     first = gaps = _gaps(priced, measured, kept)
-    for _ in range(PASSES - 1):
-        # As a model with these slopes has them whose prices at the factors found are exact.
-        log_factors = solve(gaps, belief).log_factors
-        at = sheet.log_predicted(_factors(names, log_factors))
-        shifted = {}
-        for metric, values in priced.items():
-            shift = at[metric][0] - log_factors @ _slopes(values) - values[0]
-            shifted[metric] = values + np.where(np.isfinite(shift), shift, 0.0)
-        gaps = _gaps(shifted, measured, kept)
     solved, left_out = calibrated(gaps, belief)
+    for _ in range(PASSES - 1):
+        log_factors = solved.log_factors
+        at = sheet.log_predicted(_scaled(steps, _factors(names, log_factors)))
+        # As a model with the slopes at these factors has them whose prices there are exact.
+        moved = {name: values - log_factors @ _slopes(values) for name, values in at.items()}
+        for name, values in moved.items():  # a row that has no price at both is as at factors of 1
+            values[:] = np.where(np.isfinite(values + priced[name]).all(axis=0), values, priced[name])
+        gaps = _gaps(moved, measured, kept)
+        solved, left_out = calibrated(gaps, belief)
     return Fitted(sheet, names, belief, gaps, first.log_gap, solved, left_out)
 
 
@@ -198,9 +197,11 @@ def _noise(sheet: Sheet, rows: Sequence[Row], measured: Mapping[str, Array]) -> 
 
 
 def _slopes(values: Array) -> Array:
-    """Change of a logarithm per log factor, (factors, rows), from the middle and one step of each factor."""
-    slopes: Array = np.nan_to_num((values[1:] - values[0]) / STEP_LOG)
-    return slopes
+    """Change of a logarithm per log factor, (factors, rows), from the middle and one step of each factor; 0
+    where one of both has no finite price."""
+    with np.errstate(invalid="ignore"):
+        slopes = (values[1:] - values[0]) / STEP_LOG
+    return np.where(np.isfinite(slopes), slopes, 0.0)
 
 
 def _gaps(priced: Mapping[str, Array], measured: Mapping[str, Array], kept: NDArray[np.bool_]) -> Gaps:
@@ -216,6 +217,10 @@ def _gaps(priced: Mapping[str, Array], measured: Mapping[str, Array], kept: NDAr
 
 def _factors(names: Sequence[str], log_factors: Array) -> dict[str, Array]:
     return {name: np.exp([[log]]) for name, log in zip(names, log_factors, strict=True)}
+
+
+def _scaled(steps: Mapping[str, Array], factors: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: values * factors[name] for name, values in steps.items()}
 
 
 def calibrated_logs(fitted: Fitted) -> dict[str, Array]:

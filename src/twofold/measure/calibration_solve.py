@@ -16,7 +16,7 @@ NOISE_LOG = 0.05  # of a measurement whose repeats nobody shows
 TAIL_DEGREES = 4.0  # of Student's t: rows far off count less
 RANGE_ROWS = 2.0  # measured rows that the range of uncalibrated predictions stands for
 ROUNDS = 12
-STRENGTHS = (1.0, 3.0, 0.3, 0.1)  # of the prior's width, tried in turn
+STRENGTHS = (1.0, 3.0, 10.0, 0.3, 0.1)  # of the prior's width, tried in turn
 Z_80 = NormalDist().inv_cdf(0.9)
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from twofold.catalog.catalog import Catalog
+from twofold.catalog.model_config import model_called
 from twofold.catalog.types import Accelerator, Model
 from twofold.contracts.names import did_you_mean
 from twofold.core.errors import InputError, UnknownNameError
@@ -94,19 +95,24 @@ class Case:
         return self.model.mla_kv_rank > 0
 
 
+def _has_blocks(called: str, published: Model) -> bool:
+    """Whether fp8 of it is scaled by blocks: it was published so, or its repository's name says so."""
+    return published.native_format.startswith("fp8") or bool(IN_BLOCKS.search(called))
+
+
 def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     """Read one row; a model, accelerator or engine that is unknown or missing is an error."""
     for column in ("model", "gpu"):
         if not text(row, column):
             raise InputError(f"a row needs '{column}'", hint=f"name a {column} of the catalogue")
-    model, accelerator = catalog.model(text(row, "model")), catalog.benchmark_accelerator(text(row, "gpu"))
+    called, accelerator = text(row, "model"), catalog.benchmark_accelerator(text(row, "gpu"))
+    model, config = model_called(called, catalog)
     assumed, usual = ([] if text(row, "framework") else ["engine"]), list[str]()
     named = text(row, "framework").lower() or "vllm"
     engine = CONTAINERS.get(named, named)
     if engine_software(engine).newest_release is None:  # none of those that nearly all rows name
         engine = known_framework(engine, catalog)
-    published = catalog.model(model.name).native_format
-    blocks = published.startswith("fp8") or bool(IN_BLOCKS.search(text(row, "model")))
+    blocks = _has_blocks(called, model if config else catalog.model(model.name))
     weights = _weights_format(row, model, blocks, accelerator, assumed)
     tp, pp, ep, dp, accelerators = _layout(row, model, weights, accelerator, assumed)
     inputs, outputs = _lengths(row, assumed)
@@ -236,9 +242,10 @@ def _weights_format(
             assumed.append(f"weights format {narrowest}")
             return narrowest
     if not named:
-        named = _format(model.native_format.split(" ")[0], blocks)
+        own = _format(model.native_format.split(" ")[0], blocks)
+        named = "bf16" if own == "fp32" else own  # engines narrow what is published in fp32
         assumed.append(f"weights format {named}")
-    return named if named != "fp32" else "bf16"
+    return named
 
 
 def is_tuned(row: Row) -> bool:

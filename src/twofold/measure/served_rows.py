@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from twofold.catalog.catalog import Catalog
+from twofold.catalog.model_config import model_called
 from twofold.contracts.results import served
 from twofold.core.tables import harmless
 from twofold.measure.inference_rows import known_format
@@ -25,7 +27,7 @@ AT_ONCE = ("closed", "burst")  # kinds that so many requests at once say; the ot
 class RunOn:
     """What a load cannot tell of what it loaded; empty is not told."""
 
-    model: str = ""  # of the catalogue
+    model: str = ""  # of the catalogue, or the path of a config.json
     gpu: str = ""
     gpu_count: int | None = None
     tensor_parallel: int | None = None
@@ -33,15 +35,22 @@ class RunOn:
     engine_version: str = ""
     weights_format: str = ""
 
-    def refuse_unknown(self, catalog: Catalog) -> None:
-        """Raise UnknownNameError for a name that no row could be predicted by."""
-        if self.model:
-            catalog.benchmark_model(self.model)
+    def known(self, catalog: Catalog) -> "RunOn":
+        """The same, with the whole path of a model of one's own: rows are read from other folders.
+
+        Raises UnknownNameError for a name that no row could be predicted by, ModelConfigError.
+        """
+        config = model_called(self.model, catalog)[1] if self.model else None
         if self.gpu:
             catalog.benchmark_accelerator(self.gpu)
         if self.engine:
             engine_called(self.engine, catalog)
         known_format(self.weights_format)
+        return replace(self, model=str(config.resolve())) if config else self
+
+    def name_of(self, model: str) -> str:
+        """What its rows are called by: the catalogue's name, else the service's."""
+        return model if Path(self.model).is_absolute() else self.model or model
 
 
 def rows_of(page: served.ServedPage, ran_on: RunOn) -> list[Row]:
@@ -56,7 +65,7 @@ def _row(page: served.ServedPage, load: served.ServedLoad, ran_on: RunOn) -> Row
     total = tokens_per_s * (1 + inputs / outputs) if tokens_per_s and inputs and outputs else None
     tpot_s = load.tpot.mean_s if load.tpot else None
     cells: dict[str, object] = {
-        "id": f"{re.sub(r'[^a-z0-9.]+', '-', (ran_on.model or page.model).lower()).strip('-')}-{load.name}",
+        "id": f"{re.sub(r'[^a-z0-9.]+', '-', ran_on.name_of(page.model).lower()).strip('-')}-{load.name}",
         "source": "own",
         "source_ref": page.service,
         "model": ran_on.model or page.model,

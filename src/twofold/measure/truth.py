@@ -116,7 +116,10 @@ def read_each(rows: Sequence[Row], read: Callable[[int, Row], T]) -> tuple[dict[
         try:
             found[place] = read(place, row)
         except TwofoldError as error:
-            refused[place] = f"{error.code}: {error.message}" + (f"; {error.hint}" if error.hint else "")
+            where = f"{error.place.file}: " if error.place else ""
+            refused[place] = f"{error.code}: {where}{error.message}" + (
+                f"; {error.hint}" if error.hint else ""
+            )
     return found, refused
 
 

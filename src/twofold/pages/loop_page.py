@@ -75,7 +75,9 @@ def _verdict(made: loop.LoopPage) -> Section:
         for each in made.findings
         if each.verdict != "ok"
     ]
-    title = "As planned" if judged and not outside else "Not judged" if not judged else "Not all as planned"
+    said += [f"✗ {each.missed}" for each in made.releases if each.missed]
+    is_off = bool(outside or made.missed)
+    title = "Not all as planned" if is_off else "As planned" if judged else "Not judged"
     return Section(title, sentences=led(VERDICT, *said))
 
 

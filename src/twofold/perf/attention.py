@@ -5,7 +5,6 @@ import numpy as np
 from twofold.perf.formats import bytes_per_weight, peak_format
 from twofold.perf.types import Device, Floats, smooth_max
 
-QUERY_TILE = 128.0
 SMALLEST_TILE = 16.0
 KEY_BLOCK = 128.0
 DECODE_QUERIES = 64.0  # queries of one KV head that a decode tile holds
@@ -30,8 +29,9 @@ def attention_prefill_s(
     Formula  smooth_max(max(all tiles/SMs, longest tile) on one SM, Q, K, V, O bytes / (bandwidth·e_m))
              + tiles/SMs·tile + floor, one pair costing 2d·wide + 2d_v·wide + softmax FLOPs
     Why      Two products and one exponential per query-key pair, whose cost is that of so many FLOPs. Kernels
-             work in whole tiles of up to 128 queries by as many keys, so a narrow window or a short prompt
-             pays for pairs that the mask drops; with few heads the last tile of a long prompt runs alone.
+             work in whole tiles of up to 128 queries (a processor's: 32) by as many keys, so a narrow window
+             or a short prompt pays for pairs that the mask drops; with few heads the last tile of a long
+             prompt runs alone.
     Shapes   all counts broadcast; heads and kv_heads are those of this device.
     Units    counts; seconds out. `window` 0 is none. `fmt` is that of the products and of the cache.
              `packed_heads` are the query heads of one KV head that a kernel packs into one tile: 1 for none.
@@ -39,9 +39,9 @@ def attention_prefill_s(
     Limits   context 0: causal self-attention; window ≥ all: none; many short sequences: the tiles.
     """
     dims = np.asarray(head_dim) + (head_dim if v_head_dim is None else v_head_dim)
-    # Rows of queries in one tile: a power of two, at most 128, no more than a short prompt needs.
+    # Rows of queries in one tile: a power of two, no more than a short prompt needs.
     rows = np.maximum(np.asarray(query_tokens) * packed_heads, 1.0)
-    tile = np.clip(2.0 ** np.ceil(np.log2(rows)), SMALLEST_TILE, QUERY_TILE)
+    tile = np.clip(2.0 ** np.ceil(np.log2(rows)), SMALLEST_TILE, device.attention_tile_queries)
     tile_queries = tile / packed_heads
     tile_count = np.ceil(np.asarray(query_tokens) / tile_queries)  # of the heads packed together
     pairs = _tiled_pairs(tile_queries, tile_count, context_tokens, window)

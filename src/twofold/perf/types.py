@@ -73,7 +73,7 @@ class Device:
     attention_fp8_efficiency_fraction: Floats  # prefill in fp8, of the fp8 peak
     attention_softmax_flops: Floats  # what one query-key pair's exponential costs, as FLOPs of the products
     attention_memory_efficiency_fraction: Floats  # Q, K, V and O of prefill
-    attention_tile_s: Floats  # one tile of 128 queries of one head on one SM, at least
+    attention_tile_s: Floats  # one tile of queries of one head on one SM, at least
     decode_fp8_efficiency_fraction: Floats  # reads of an 8-bit KV cache
     decode_floor_s: Floats
     decode_tile_s: Floats  # one sequence and KV head on one SM, at least
@@ -83,6 +83,7 @@ class Device:
     attention_wide_ratio: Floats = 0.0  # what heads of more than 128 cost prefill's products on top
     gemm_tile_fraction: Floats = 0.0  # of the rows and columns that a product's last tiles lack, paid for
     decode_compute_fraction: Floats = 1.0  # products of decode attention, of the 16-bit peak
+    attention_tile_queries: float = 128.0  # of one head that prefill works on at once, at most
 
     @property
     def half_format(self) -> str:

@@ -69,7 +69,7 @@ class StepTimes:
     prompt_s: float
     prompt_token_s: float
     first_token_s: float
-    start_slow_ratio: float = 1.0  # of all others while a replica starts: they share one machine
+    crowd_ratio: float = 1.0  # by which each that works or starts beside all of these slows all: one machine
 
     def table(self) -> StepTable:
         """The same on a grid, as engines ask for it. HOT: made once per fit's trial; small."""
@@ -88,7 +88,7 @@ class Deployed:
     kv_tokens: int  # of one replica
     block_tokens: int
     chunk_tokens: int  # prompt tokens of one step
-    cold_start_s: float
+    cold_start_s: float  # in the place of one that died
 
 
 def as_deployed(
@@ -97,8 +97,11 @@ def as_deployed(
     times: StepTimes,
     faults: tuple[fault_types.Fault, ...] = (),
     seed: int = 0,
+    one_more_s: float | None = None,
 ) -> fleet_types.FleetWorld:
     """The world of a planned pool, gate and beliefs as they are, with replicas as they were measured.
+
+    With `one_more_s` a further replica starts then, and stays.
 
     Limits   a smaller model is as fast as the service's own: nothing measures it.
     """
@@ -115,11 +118,15 @@ def as_deployed(
         key: replace(model, new_engine=engine, weight_bytes=0.0, warm_up_s=there.cold_start_s)
         for key, model in planned.models.items()
     }
-    order, own = planned.replicas[0].order, fleet_types.own_groups(planned)
+    order, smaller = planned.replicas[0].order, planned.replicas[len(fleet_types.own_groups(planned)) :]
+    own = fleet_types.ReplicaGroup(there.replica_count, order)
+    if one_more_s is not None:
+        own, absent = one_more(own, one_more_s)
+        faults = (*faults, absent)
     return replace(
         planned,
         models=models,
-        replicas=(fleet_types.ReplicaGroup(there.replica_count, order), *planned.replicas[len(own) :]),
+        replicas=(own, *smaller),
         faults=faults,
         network_s=NETWORK_S,
         controlled_s=CONTROLLED_S,
@@ -128,13 +135,23 @@ def as_deployed(
         cached_prompts=(),
         horizon_s=inf,
         warm_up_s=0.0,
-        start_slow_ratio=times.start_slow_ratio,
+        crowd_count=there.replica_count + sum(group.count for group in smaller),
+        crowd_ratio=times.crowd_ratio,
         seed=seed,
     )
 
 
+def one_more(
+    group: fleet_types.ReplicaGroup, at_s: float
+) -> tuple[fleet_types.ReplicaGroup, fault_types.ReplicaCrash]:
+    """A replica more in the first group of a world, which starts at `at_s`: until then it is as one that died
+    at the beginning. The gate knows it and sends it nothing."""
+    absent = fault_types.ReplicaCrash(0.0, f"r{group.count}", back_after_s=at_s)
+    return replace(group, count=group.count + 1), absent
+
+
 def rehearsed(world: fleet_types.FleetWorld, arrivals: Sequence[fleet_types.Arrival]) -> Ran:
-    """What comes of these requests in that world. Its first fault is what seconds count from."""
+    """What comes of these requests in that world, in seconds from its fault; it has one at most."""
     told: list[fleet_types.RequestRecord] = []
     result = simulate_fleet(world, arrivals, told.append)
     seen = tuple(sorted(map(_seen, told), key=lambda each: each.at_s))
@@ -176,19 +193,19 @@ def tail_of_a_start(
 ) -> Estimate | None:
     """TTFT p95 of the requests that come while one replica more starts, in seconds; None where none do.
 
-    Value and range as of `load_figures`. Until it is asked for, the new one is as one that died before the
-    load began: the gate knows it and sends it nothing.
+    Value and range as of `load_figures`. Until it is asked for, the new one is as `one_more` says.
     """
     models = {
         key: replace(model, weight_bytes=0.0, warm_up_s=start.takes_s)
         for key, model in task.world.models.items()
     }
-    order, ends_s = task.world.replicas[0].order, start.at_s + start.takes_s
+    standing = fleet_types.ReplicaGroup(replica_count, task.world.replicas[0].order)
+    (group, absent), ends_s = one_more(standing, start.at_s), start.at_s + start.takes_s
     world = replace(
         task.world,
         models=models,
-        replicas=(fleet_types.ReplicaGroup(replica_count + 1, order),),
-        faults=(fault_types.ReplicaCrash(0.0, f"r{replica_count}", back_after_s=start.at_s),),
+        replicas=(group,),
+        faults=(absent,),
         horizon_s=load.span_s,
         warm_up_s=0.0,
         start_slow_ratio=start.slow_ratio,

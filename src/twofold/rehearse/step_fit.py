@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,8 @@ class Measured:
     arrivals: tuple[fleet_types.Arrival, ...]
     ran: Ran
     faults: tuple[fault_types.Fault, ...] = ()
+    one_more_s: float | None = None  # when a replica more began to start
+    until_s: float = inf  # requests that came later do not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ def fitted(task: PoolTask, there: Deployed, runs: Sequence[Measured], begin: Ste
         return _off(task, there, runs, _times(point))
 
     start = [log(max(each, LEAST_S)) for each in astuple(begin)]
-    if not any(run.faults for run in runs):
-        start.pop()  # nothing started: nothing tells what a start takes of others
+    if all(run.one_more_s is None for run in runs):
+        start.pop()  # there was never one more: nothing tells what it takes of others
     point, square = nearest(off, start)
     point, square = nearest(off, point)  # anew: a simplex that has gone flat sees one direction only
     return Fit(_times(point), sqrt(square))
@@ -54,16 +56,20 @@ def fitted(task: PoolTask, there: Deployed, runs: Sequence[Measured], begin: Ste
 
 def _times(point: Sequence[float]) -> StepTimes:
     times = StepTimes(*map(exp, point))
-    return replace(times, start_slow_ratio=min(max(times.start_slow_ratio, 1.0), MOST_SLOWDOWN))
+    return replace(times, crowd_ratio=min(max(times.crowd_ratio, 1.0), MOST_SLOWDOWN))
 
 
 def _off(task: PoolTask, there: Deployed, runs: Sequence[Measured], times: StepTimes) -> float:
     """Mean square of the logarithms of twin over live, over runs, metrics and quantiles."""
     total = weights = 0.0
     for run in runs:
-        twin = rehearsed(as_deployed(task, there, times, run.faults), run.arrivals)
+        world = as_deployed(task, there, times, run.faults, one_more_s=run.one_more_s)
+        twin = rehearsed(world, run.arrivals)
         for metric in ("ttft_s", "tpot_s", "e2e_s"):
-            ours, theirs = _quantiles(twin.seen, metric), _quantiles(run.ran.seen, metric)
+            ours, theirs = (
+                _quantiles([each for each in seen if each.at_s < run.until_s], metric)
+                for seen in (twin.seen, run.ran.seen)
+            )
             for weight, one, other in zip(WEIGHTS, ours, theirs, strict=True):
                 weights += weight
                 total += weight * (log(one / other) if one and other else LOST_LOG) ** 2

@@ -55,7 +55,7 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
         mark = "ok" if finding.verdict == "ok" else "warn"
         lines += heading("DOCTOR", f"{mark} {finding.rule}: {finding.saw}", finding.advice)
     lines += [line for note in page.notes for line in heading("NOTE", note)]
-    return lines
+    return lines + [line for each in page.missed for line in heading("MISSED", f"✗ {each}")]
 
 
 def release_pieces(each: loop.ReleaseTried) -> list[str]:

@@ -11,6 +11,8 @@ from twofold.policy.release.rules import Evaluation, Refusal
 from twofold.report.lines import field, heading, table
 
 SHORT = 19  # of `sha256:…`
+DONE = {"push": "pushed", "approve": "approved", "evaluate": "evaluated", "attach": "signed"}
+DONE |= {"decide": "trial ended"}
 LOSS_SHOWN_MOST = 100.0  # nats, up to which a perplexity is a number
 
 
@@ -35,7 +37,7 @@ def listed(versions: Sequence[Described]) -> list[str]:
 
 
 def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:
-    """Facts, lineage, approvals, evaluation, then what would refuse its release."""
+    """Facts, lineage, approvals, evaluation, what would refuse its release, then its name's log."""
     version, facts = described.version, described.stored.facts
     made_from = [f"{kind} {digest[:SHORT]}" for kind, digest in dict(facts.get(MARKED, {})).items()]
     size, count = format_si(described.stored.size_bytes, "B"), len(described.stored.files)
@@ -51,7 +53,30 @@ def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:
         *_quantised(described),
         *([] if described.sealed else ["  ✗ not sealed by this registry's key"]),
         *(f"  ✗ {each.rule}: {each.figure}; passes: {each.passes}" for each in refused),
+        *_log(described),
     ]
+
+
+def _log(described: Described) -> list[str]:
+    """The last lines of the log of its name: when, which version, what by whom, and why or by which rules."""
+    last, lines = described.log or (), list[str]()
+    if described.log_count > len(last):
+        lines = field("log", f"the last {len(last)} of {described.log_count} lines")
+    for each in last:
+        name, _, number = each.on.rpartition(":")
+        on, done = each.on, DONE.get(each.what, each.what)
+        if each.alias:
+            is_cleared = number == "0"
+            on, done = (name, f"`{each.alias}` cleared") if is_cleared else (on, f"made `{each.alias}`")
+        rules = (f"{rule}: {found}" for rule, found in each.rules)
+        said = (f"{each.at[:19]}Z", on, f"{done} by {each.by}", each.why, *rules)
+        lines += field("" if lines else "log", *map(_plain, said))
+    return lines
+
+
+def _plain(text: str) -> str:
+    """On one line, whatever somebody wrote."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 def _signed(described: Described) -> list[str]:

@@ -100,12 +100,13 @@ def _checkpoints(runs: tuple[trained.TrainedRun, ...]) -> list[str]:
 
 
 def _conditions(run: trained.TrainedRun) -> list[str]:
-    told, pieces = run.conditions, []
+    told, pieces = run.conditions, list[str]()
+    whose = "" if told.clock_of == "cores" else f" of {told.clock_of}"
     if told.energy_j is not None and told.tokens_per_j is not None:
         pieces.append(f"{told.tokens_per_j:.3g} tok/J by {told.energy_source}")
     if told.clock_hz_mean is not None and told.clock_hz_min is not None:
-        mean, least = (format_si(each, "Hz") for each in (told.clock_hz_mean, told.clock_hz_min))
-        pieces.append(f"clock {mean}, at least {least}")
+        mean, least = (f"{each / 1e9:.2f} GHz" for each in (told.clock_hz_mean, told.clock_hz_min))
+        pieces.append(f"clock{whose} {mean}, at least {least}")
     if told.temperature_c_max is not None:
         pieces.append(f"at most {told.temperature_c_max:.0f} °C")
     if told.throttled_fraction is not None:

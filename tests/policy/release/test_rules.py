@@ -22,7 +22,17 @@ EVALUATED = Evaluation(
     beside="sha256:1",
     tasks=(TaskScore("choice", "a" * 64, 0.9, 100),),
 )
-SERVING = Release("sha256:1", True, "t" * 64, ("safetensors",), "ann", ("bob",), EVALUATED)
+SERVING = Release(
+    "sha256:1",
+    True,
+    "t" * 64,
+    ("safetensors",),
+    "ann",
+    ("bob",),
+    EVALUATED,
+    architecture="LlamaForCausalLM",
+    context_tokens=4096,
+)
 NEW = replace(SERVING, digest="sha256:2")
 SMALLER = replace(NEW, quantised_from="sha256:0", before_quantised=replace(EVALUATED, loss_nats=1.97))
 LIMITS = Limits(ttft_p95_s=0.1, tpot_p95_s=0.02, memory_bytes=2e9, calibration_error_fraction=0.2)
@@ -48,6 +58,10 @@ def test_an_equal_release_passes_every_rule_and_so_does_the_first() -> None:
     [
         ("seal", replace(NEW, sealed=False), "not sealed"),
         ("tokenizer", replace(NEW, tokenizer_sha256="u" * 64), "uuuuuuuuuuuu"),
+        ("architecture", replace(NEW, architecture="MistralForCausalLM"), "MistralForCausalLM"),
+        ("architecture", replace(NEW, architecture=""), "not told"),
+        ("context", replace(NEW, context_tokens=4095), "4,095 tokens"),
+        ("context", replace(NEW, context_tokens=0), "no context told"),
         ("format", replace(NEW, formats=("gguf",)), "gguf"),
         ("format", replace(NEW, formats=("gptq",)), "gptq"),
         ("approval", replace(NEW, approved_by=("ann",)), "0 of 1"),
@@ -77,6 +91,34 @@ def test_each_rule_stops_what_was_made_to_fail_it_and_names_the_figure(
     assert refused.rule == rule
     assert figure in refused.figure
     assert refused.passes
+
+
+def test_another_architecture_and_a_shorter_context_say_what_would_pass_and_can_be_allowed() -> None:
+    other = replace(NEW, architecture="MistralForCausalLM", context_tokens=2048)
+    assert {each.rule: each.passes for each in refusals(other, SERVING, LIMITS)} == {
+        "architecture": "architecture LlamaForCausalLM, as what serves now has",
+        "context": "a context of 4,096 tokens, as what serves now holds",
+    }
+    assert rules_of(other, limits=replace(LIMITS, same_architecture=False)) == {"context"}
+    assert rules_of(other, limits=replace(LIMITS, as_long_context=False)) == {"architecture"}
+    assert rules_of(replace(NEW, context_tokens=8192)) == set()
+    for kind, refused in (
+        ("llama", set()),
+        ("mistral", {"architecture"}),
+    ):  # of a config without a class's name
+        assert rules_of(NEW, replace(SERVING, architecture=kind)) == refused
+        assert rules_of(replace(NEW, architecture=kind)) == refused
+    for told in (replace(NEW, architecture="", context_tokens=0), NEW):  # nobody knows what serves
+        assert rules_of(told, replace(SERVING, architecture="", context_tokens=0)) == set()
+
+
+def test_where_the_service_says_what_it_needs_a_context_is_as_long_as_that() -> None:
+    needs = replace(LIMITS, context_tokens_least=2048)
+    assert rules_of(replace(NEW, context_tokens=2048), limits=needs) == set()
+    for serving in (SERVING, None):  # the first is asked as well
+        [refused] = refusals(replace(NEW, context_tokens=1024), serving, needs)
+        assert refused.rule == "context" and "1,024 tokens" in refused.figure
+        assert refused.passes == "a context of 2,048 tokens, as the service lets in"
 
 
 def test_a_signature_is_asked_for_where_the_limits_name_a_key() -> None:

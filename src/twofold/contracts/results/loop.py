@@ -1,7 +1,8 @@
 """What the live loop measures and shows, schema `twofold/loop/1`: what `up --json` prints.
 
-Nothing here computes. The trainer and the load generator fill these records, the doctor reads them, and the
-page lays them beside the plan. Seconds, bytes, tokens; a number that nobody measured is None.
+Nothing here computes; records alone say what ended otherwise than it was to. The trainer and the load
+generator fill them, the doctor reads them, and the page lays them beside the plan. Seconds, bytes, tokens; a
+number that nobody measured is None.
 """
 
 import json
@@ -220,6 +221,14 @@ class ReleaseTried:
     requests: int  # that the service was sent meanwhile …
     to_release: int  # … and of these the release
     stage_fraction: float  # of the requests, that it was to be sent at most in the end
+    wanted: str = ""  # the outcome that it was made to have; "": none in particular, or an older page
+
+    @property
+    def missed(self) -> str:
+        """How it ended otherwise than it was made to; "": it did not."""
+        if self.wanted in ("", self.outcome):
+            return ""
+        return f"{self.version}, {self.kind}: {self.outcome}, and was to be {self.wanted}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +248,16 @@ class LoopPage:
     gate_digest: str = ""  # of the gate that served; equal to the rehearsal's; "": of an older page
     differs: tuple[str, ...] = ()  # what is other than in a rehearsal, by necessity
     releases: tuple[ReleaseTried, ...] = ()  # that were tried while it served
+
+    @property
+    def missed(self) -> list[str]:
+        """What ended otherwise than a loop is to: steps repeated after a kill, releases that were tried."""
+        losses = [
+            f"losses of repeated steps are other ones after rank {run.recovery.killed_rank} was killed"
+            for run in self.training
+            if run.recovery is not None and not run.recovery.equal_losses
+        ]
+        return losses + [each.missed for each in self.releases if each.missed]
 
 
 def read_training_measured(path: Path) -> TrainingMeasured:

@@ -30,6 +30,7 @@ class Conditions:
     clock_hz_min: float | None
     temperature_c_max: float | None
     throttled_fraction: float | None  # of the samples
+    clock_of: str = "cores"  # or accelerators: whose clock, temperature and throttling that is
 
 
 @dataclass(frozen=True, slots=True)

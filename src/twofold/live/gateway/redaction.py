@@ -7,10 +7,11 @@ seven digits goes as a telephone number does.
 import re
 from typing import Any
 
-DIGITS = tuple("0123456789")
-# What a text must hold, in small letters, for a form to be looked for: most hold nothing of it. Each start of
-# each form reads a bounded part of the text, or what it then takes: no text makes them slow.
-FORMS = (
+DIGITS = "0123456789"
+# What a text must hold for a form to be looked for, one of these in small letters or so many digits: most
+# hold nothing of it. Each start of each form reads a bounded part of the text, or what it then takes: no
+# text makes them slow.
+FORMS: tuple[tuple[str, int | tuple[str, ...], str], ...] = (
     ("secret", ("-----begin ",), r"-----BEGIN [A-Z ]{1,40}-----.*?(?:-----END [A-Z ]{1,40}-----|\Z)"),
     ("secret", ("bearer",), r"\b(?i:bearer)[ \t]{1,3}[^\s,;\"']{8,}"),
     (
@@ -26,15 +27,15 @@ FORMS = (
         ("sk-", "sk_", "pk-", "pk_", "ghp", "gho", "xox", "akia"),
         r"\b(?:sk|pk|ghp|gho|xox[abp])[-_][A-Za-z0-9_-]{12,}|\bAKIA[A-Z0-9]{12,}",
     ),
-    ("address", DIGITS, r"\b\d{1,3}(?:\.\d{1,3}){3}\b"),
+    ("address", 4, r"\b\d{1,3}(?:\.\d{1,3}){3}\b"),
     ("address", (":",), r"\b(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}\b"),
-    ("number", DIGITS, r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"),  # an IBAN
-    ("number", DIGITS, r"(?<![\w.])\+?\d(?:[ ().\-/]{0,2}\d){6,}+"),
+    ("number", 2, r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"),  # an IBAN
+    ("number", 7, r"(?<![\w.])\+?\d(?:[ ().\-/]{0,2}\d){6,}+"),
 )
 TAKEN = tuple((name, hints, re.compile(form, re.S)) for name, hints, form in FORMS)
-LONG = re.compile(
-    r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{32,}={0,2}"
-)  # a secret, if it mixes letters and digits
+LONG_LEAST = 32
+# A secret, if it mixes letters and digits.
+LONG = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{LONG_LEAST},}}={{0,2}}")
 
 
 def redacted(text: str) -> str:
@@ -44,9 +45,13 @@ def redacted(text: str) -> str:
     'write to <email> or call <number>, pin 1234'
     """
     small = text.lower()
+    # `\d` knows the digits of other scripts too, which are not counted: any number of them may be there
+    digits = sum(map(text.count, DIGITS)) if text.isascii() else len(text)
     for name, hints, form in TAKEN:
-        if any(hint in small for hint in hints):
+        if digits >= hints if isinstance(hints, int) else any(hint in small for hint in hints):
             text = form.sub(f"<{name}>", text)
+    if max(map(len, small.split()), default=0) < LONG_LEAST:
+        return text
     return LONG.sub(lambda found: "<secret>" if _mixes(found[0]) else found[0], text)
 
 

@@ -40,15 +40,25 @@ class SampleLog(RequestLog):
         """Whether a request is one of those; no client can aim at it."""
         return random.random() < self._fraction
 
-    def line(self, outcome: Outcome) -> str | None:
-        """Nothing for a request that was not drawn."""
-        if outcome.asked is None or (outcome.outcome == FINISHED and outcome.answer is None):
-            return None
-        asked = asked_of(outcome.asked)
+    def saw(self, outcome: Outcome) -> None:
+        """One request ended: nothing, unless it was drawn.
+
+        Why      Its line is made at once: to redact a long text takes milliseconds, and many of them at a
+                 flush would stop everything else.
+        """
+        if outcome.asked is not None and (outcome.outcome != FINISHED or outcome.answer is not None):
+            line = self.line(outcome, self._there(outcome))
+            if line is not None:
+                self.file.append(line)
+                self._waits()
+
+    def line(self, outcome: Outcome, replica: GatewayReplica | None) -> str | None:
+        """Nothing of what cannot be told as text."""
+        asked = asked_of(outcome.asked) if outcome.asked is not None else None
         if asked is None:
             return None
         text, end = answer_of(outcome.answer) if outcome.answer is not None else ("", "")
-        facts = facts_of(outcome, self._there(outcome), self._model)
+        facts = facts_of(outcome, replica, self._model)
         del facts["tenant"], facts["usd"], facts["cache"]
         return _ENCODE({**facts, **redacted_all(asked), "answer": redacted(text), "end": end})
 

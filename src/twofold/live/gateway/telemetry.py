@@ -208,3 +208,4 @@ class Telemetry:
     def _hand_on(self, outcome: Outcome) -> None:
         for sink in self.sinks:
             sink(outcome)
+        outcome.asked = outcome.answer = None  # who keeps the outcome for a while keeps no text

@@ -33,6 +33,11 @@ class JobStatus:
     since_s: float
     why: str = ""  # of its latest stop, or its refusal
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing becomes of it any more."""
+        return self.state in OVER
+
 
 def jobs_of(state: Path) -> list[JobStatus]:
     """Every job that was ever submitted, oldest first. Raises ShapeError for a log that is none."""

@@ -76,8 +76,8 @@ def model_facts(folder: Path) -> ModelFacts:
         raise _refused("config.json", "`quantization_config` is no mapping")
     stored = str(quantised.get("quant_method", "")) or "safetensors"
     named = config.get("architectures")
-    named = named if isinstance(named, list) and named else [config.get("model_type", "")]
-    context_tokens = config.get("max_position_embeddings") or 0
+    named = named if isinstance(named, list) and named else [config.get("model_type") or ""]
+    context_tokens = config.get("max_position_embeddings") or config.get("n_positions") or 0  # GPT-2's word
     if type(context_tokens) is not int:
         raise _refused("config.json", "`max_position_embeddings` is no whole number")
     return ModelFacts(

@@ -18,7 +18,7 @@ from twofold.live.registry.formats import check_file, model_facts, with_digests
 from twofold.live.registry.referrers import EVALUATION, SIGNATURE
 from twofold.live.registry.signatures import SignatureRefusedError, check_names, check_signature, sign
 from twofold.live.registry.stores import check_address, keep_address, open_store, tables_exist
-from twofold.live.registry.tables import NOTHING, AliasMove, Tables, Version
+from twofold.live.registry.tables import NOTHING, AliasMove, Change, Tables, Version
 from twofold.live.seals import check_seal, key_of, sealed
 from twofold.live.training.artefact import describe_files, sha256_of, write_whole
 from twofold.policy.release import quality
@@ -28,6 +28,7 @@ SERVING, CANDIDATE = "serving", "candidate"  # what serves; what is tried beside
 VERSION, COPY = "version", "copy"  # what seals are for: a version, a copy of its files in another format
 MADE_FROM = ("data", "code", "run", "checkpoint", "parent", "quantised", "spec")
 MARKED = "made_from"
+LOG_MOST = 10  # lines of a version's log
 
 
 class ReleaseRefusedError(InfeasibleError):
@@ -48,6 +49,8 @@ class Described:
     sealed: bool
     attached: tuple[tuple[str, str], ...]  # type and digest of signatures, bills of materials, evaluations
     before_quantised: Evaluation | None  # of the model that it is a smaller copy of
+    log: tuple[Change, ...] | None = None  # the last lines of its name, the newest last; None: nobody asked
+    log_count: int = 0  # of all lines of its name
 
     @property
     def signature_count(self) -> int:
@@ -198,6 +201,17 @@ class Registry:
             self.attachments.of(version.digest),
             self._evaluation(str(stored.facts.get(MARKED, {}).get("quantised", ""))),
         )
+
+    def with_log(self, described: Described) -> Described:
+        """The same with what was done to its name last, or refused.
+
+        A bill of materials and a report come with a push and an evaluation: they are no lines of their own.
+        Raises AlteredError where the log is not as this registry wrote it.
+        """
+        self.tables.check_log()
+        changes = self.tables.changes(described.version.name)
+        told = [each for each in changes if each.kind in ("", SIGNATURE)]
+        return replace(described, log=tuple(told[-LOG_MOST:]), log_count=len(told))
 
     def _evaluation(self, digest: str) -> Evaluation | None:
         report = self.tables.evaluation(digest)
@@ -493,6 +507,8 @@ def _release(described: Described) -> Release:
         parent=str(facts.get(MARKED, {}).get("parent", "")),
         run=str(facts.get(MARKED, {}).get("run", "")),
         weights_sha256=str(facts.get("weights_sha256", "")),
+        architecture=str(facts.get("architecture", "")),
+        context_tokens=int(facts.get("context_tokens", 0)),
     )
 
 

@@ -53,6 +53,20 @@ class AliasMove:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of the log: what was done to a version, or refused."""
+
+    at: str  # in UTC
+    what: str
+    on: str  # NAME:3; NAME:0 where an alias means nothing any more
+    by: str
+    alias: str = ""
+    kind: str = ""  # of what was attached
+    why: str = ""
+    rules: tuple[tuple[str, str], ...] = ()  # that refused it, and what each found
+
+
 class Tables:
     """What rows mean. Mutable: it holds a connection."""
 
@@ -172,6 +186,11 @@ class Tables:
         """Every line, the oldest first."""
         return [str(row[0]) for row in self._store.rows("log")]
 
+    def changes(self, name: str) -> list[Change]:
+        """What the log tells of a name, the oldest first."""
+        told = map(json.loads, self.log())
+        return [_change(said) for said in told if str(said["on"]).rpartition(":")[0] == name]
+
     def newest(self) -> str:
         """The digest of the newest line; "" while there is none."""
         row = self._store.newest("log")
@@ -226,6 +245,12 @@ class Tables:
                     yield
         finally:
             self._depth -= 1
+
+
+def _change(said: Mapping[str, Any]) -> Change:
+    at, what, on, by = (str(said[key]) for key in ("at", "what", "on", "by"))
+    more = {key: str(said.get(key, "")) for key in ("alias", "kind", "why")}
+    return Change(at, what, on, by, **more, rules=tuple(dict(said.get("rules", {})).items()))
 
 
 TOLD = {"push": "versions", "move": "aliases", "approve": "approvals", "evaluate": "evaluations"}

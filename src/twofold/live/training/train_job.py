@@ -129,7 +129,7 @@ def run_training(
     when training fails for good or hangs, AlteredError when what it exported was changed, UnsealedError for
     checkpoints of others. No process is left behind then, nor on KeyboardInterrupt.
     """
-    model = _read_model(job)
+    model = checked_model(job)
     require_extra("train", "live")
     with _only_one(job):
         # At once: a run resumes from what it has written, not from goodbyes.
@@ -200,16 +200,30 @@ class Stopping:
         (self.run / STOP).touch()
 
 
-def trained_model(job: TrainJob, state: Path) -> Path:
-    """The folder that a finished run exported.
+def trained_model(job: TrainJob, state: Path, *, as_ordered: bool = False) -> Path:
+    """The folder that a finished run exported; `as_ordered`: one of this very order, threads apart.
 
     Raises FileError before that, AlteredError for other bytes, UnsealedError for those of somebody else.
     """
-    folder = job.folder / EXPORT
-    if not folder.exists():
+    folder, path = job.folder / EXPORT, job.folder / ORDER
+    is_other = (
+        as_ordered
+        and path.exists()
+        and not _is_of(job, checked_model(job), json.loads(path.read_text("utf-8")))
+    )
+    if is_other or not folder.exists():
         raise FileError(f"`{job.folder}` holds no finished run", hint="train it first")
     check_sealed(folder, key_of_run(job.folder, state))
     return folder
+
+
+def _is_of(job: TrainJob, model: dict[str, Any], order: dict[str, Any]) -> bool:
+    """Whether a run's order is that of this job, threads apart."""
+    return (order["job"], order["model"]) == (_fields_of(job), model)
+
+
+def _fields_of(job: TrainJob) -> dict[str, Any]:
+    return {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")}
 
 
 def _check_seals(job: TrainJob, state: Path) -> None:
@@ -226,7 +240,7 @@ def role_of(job: TrainJob) -> str:
     return f"train-{job.name}"
 
 
-def _read_model(job: TrainJob) -> dict[str, Any]:
+def checked_model(job: TrainJob) -> dict[str, Any]:
     """The model's configuration, after everything that can be refused beforehand was."""
     try:
         model = json.loads(job.model_config.read_text("utf-8"))
@@ -312,7 +326,7 @@ def _prepare(
 ) -> dict[str, Any]:
     """The order that workers read, written down; a run of another order under this name is moved aside."""
     order = {
-        "job": {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")},
+        "job": _fields_of(job),
         "model": model,
         # Kept from the first launch on: the number of threads decides the order of sums, so the last bits.
         "thread_count": thread_count
@@ -321,7 +335,7 @@ def _prepare(
     path = job.folder / ORDER
     if path.exists():
         before = json.loads(path.read_text("utf-8"))
-        if (before["job"], before["model"]) == (order["job"], order["model"]):
+        if _is_of(job, model, before):
             order["thread_count"] = before["thread_count"]
         else:
             on_progress(f"`{job.name}` was trained to another order before: that run is moved aside")

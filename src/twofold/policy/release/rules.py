@@ -55,6 +55,8 @@ class Release:
     run: str = ""  # the digest of the training that it came out of
     weights_sha256: str = ""
     signed: bool = False  # by the key that the limits name
+    architecture: str = ""  # as its configuration names it; "": it does not
+    context_tokens: int = 0  # prompt and answer together; 0: its configuration does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,9 @@ class Limits:
     own_approval_counts: bool = False  # of whoever pushed it
     signed_by: str = ""  # the PEM file of the public key that a signature must fit; "": none is asked for
     same_tokenizer: bool = True
+    same_architecture: bool = True
+    as_long_context: bool = True  # as that of what serves now, where the service does not say what it needs …
+    context_tokens_least: int | None = None  # … and what it needs, where it does
     formats: tuple[str, ...] = ("safetensors", "compressed-tensors")  # that the engine reads
     token_count_least: int = 1000
 
@@ -113,6 +118,7 @@ def _identity(new: Release, serving: Release | None, limits: Limits) -> Iterator
         yield Refusal(
             "tokenizer", found, f"tokenizer {serving.tokenizer_sha256[:12]}, as what serves now has"
         )
+    yield from _shape(new, serving, limits)
     same_run = serving is not None and bool(new.run) and new.run == serving.run and not new.quantised_from
     others = serving is not None and new.weights_sha256 != serving.weights_sha256
     if limits.same_run_same_weights and same_run and others and serving is not None:
@@ -122,6 +128,28 @@ def _identity(new: Release, serving: Release | None, limits: Limits) -> Iterator
         yield Refusal("signature", f"not signed by {limits.signed_by}", "`registry sign` by who has that key")
     if not set(new.formats) & set(limits.formats):
         yield Refusal("format", ", ".join(new.formats) or "no weights", f"one of {', '.join(limits.formats)}")
+
+
+def _shape(new: Release, serving: Release | None, limits: Limits) -> Iterator[Refusal]:
+    """What engines and clients count on by name: how it is built, and how long a request may be."""
+    wanted = serving.architecture if serving is not None and limits.same_architecture else ""
+    if wanted and not _alike(new.architecture, wanted):
+        found = f"architecture {new.architecture or 'not told'}"
+        yield Refusal("architecture", found, f"architecture {wanted}, as what serves now has")
+    least, whose = limits.context_tokens_least, "as the service lets in"
+    if least is None and serving is not None:
+        least, whose = serving.context_tokens, "as what serves now holds"
+    if limits.as_long_context and least and new.context_tokens < least:
+        found = f"a context of {new.context_tokens:,} tokens" if new.context_tokens else "no context told"
+        yield Refusal("context", found, f"a context of {least:,} tokens, {whose}")
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names are of one architecture: a config without the name of a class tells its kind alone,
+    as `llama` is that of `LlamaForCausalLM`."""
+    kind, name = sorted((one, other), key=len)
+    plain = kind.replace("_", "").replace("-", "")
+    return one == other or (bool(kind) and kind == kind.lower() and name.lower().startswith(plain))
 
 
 def _approval(new: Release, limits: Limits) -> Iterator[Refusal]:

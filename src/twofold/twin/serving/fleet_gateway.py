@@ -208,6 +208,8 @@ class Gateway:
         work = (key, arrival.input_tokens, tokens, prompt, block_tokens, limit_tokens, answered)
         engine.submit(EngineWork._make(work), now_s)  # half of the time of a call with arguments
         self.fleet.retime(replica)
+        if self.fleet.counts_work:
+            self.fleet.crowd(now_s)
 
     def _hold(self, effect: events.Hold, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)
         self._visit_of(effect.request_id)
@@ -403,6 +405,8 @@ class Gateway:
         attempt.visit.attempts.remove(attempt)
         replica = attempt.replica
         replica.attempts.pop(attempt.key, None)
+        if self.fleet.counts_work:
+            self.fleet.crowd(now_s)
         if replica.life is Life.DRAINING:
             self.fleet.end_if_drained(replica, now_s)
 

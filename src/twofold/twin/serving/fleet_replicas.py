@@ -26,7 +26,7 @@ REPLICA_CAUSES: dict[str, tuple[events.Cause, bool, bool]] = {
     "network": (events.Cause.TIMEOUT, True, False),
 }
 ENDED_MAX = 256  # replicas that are remembered after their end
-VERSION, NEIGHBOUR = -1, -2  # what slows a replica besides faults, which have numbers from 0
+VERSION, CROWD = -1, -2  # what slows a replica besides faults, which have numbers from 0
 
 
 @dataclass(slots=True)
@@ -69,6 +69,9 @@ class Fleet:
         self._store = SharedStore(world.storage.bytes_per_s) if shares else None
         self._store_timer = 0
         self._brownouts: dict[int, float] = {}
+        self.counts_work = world.crowd_count < inf and world.crowd_ratio != 1.0
+        self.crowds = self.counts_work or world.start_slow_ratio != 1.0
+        self._slowness = self._step_slowness = 1.0  # of all on a shared machine, and of their steps
 
     def known(self, replica_id: str) -> Replica | None:
         """A replica that stands, or the hosted API."""
@@ -150,6 +153,8 @@ class Fleet:
         self.replicas[order.replica_id] = replica
         self.max_count = max(self.max_count, len(self.replicas))
         replica.cut = self.cut_zones.get(replica.zone, 0)
+        if self.crowds:
+            replica.factors[CROWD] = self._step_slowness
         if replica.order.version in self.releases:
             replica.factors[VERSION] = self.releases[replica.order.version].step_factor
         for number, (zone, factor) in self.throttles.items():
@@ -161,7 +166,7 @@ class Fleet:
         replica.life, replica.asked_s = Life.STARTING, now_s
         self.stood.told(replica.replica_id, replica.life, now_s)
         replica.lives += 1
-        self._neighbours(now_s)
+        self.crowd(now_s)
         if not reads or not replica.model.weight_bytes:
             self._warm(replica, now_s)
         elif self._store is None:
@@ -173,19 +178,24 @@ class Fleet:
             self._share(now_s)
 
     def _warm(self, replica: Replica, now_s: float, read_s: float = 0.0) -> None:
-        at_s = now_s + read_s + replica.model.warm_up_s
-        self._heap.push(at_s, Kind.READY, (replica, replica.lives))
+        replica.warms_s = now_s + read_s
+        self._ready_at(replica, replica.warms_s + replica.model.warm_up_s * self._slowness)
+
+    def _ready_at(self, replica: Replica, at_s: float) -> None:
+        replica.ready_s = at_s
+        replica.ready_timer = self._heap.push(replica.ready_s, Kind.READY, (replica, replica.lives))
 
     def _up(self, replica: Replica, now_s: float) -> list[events.Event]:
         """It answers from now on. The gate is told of a new one; one that is back, its probes find."""
         known = replica.life is Life.STARTING and replica.lives > 1
         replica.lives = max(replica.lives, 1)
         replica.life, replica.silent, replica.seeds = Life.READY, False, True
+        replica.ready_timer = 0
         self.stood.told(replica.replica_id, replica.life, now_s)
         replica.engine = replica.model.new_engine()
         replica.up_s = now_s
         self.set_speed(replica, now_s)
-        self._neighbours(now_s)
+        self.crowd(now_s)
         if now_s > 0.0:
             self.spent.started_count += 1
             self.spent.start_s += now_s - replica.asked_s
@@ -229,7 +239,7 @@ class Fleet:
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
         self._heap.push(now_s, Kind.EVENTS, [events.ReplicaRemoved(replica.replica_id)])
-        self._neighbours(now_s)
+        self.crowd(now_s)
         self._share(now_s)
 
     def crash(
@@ -253,7 +263,7 @@ class Fleet:
             replica.life = Life.DOWN
             self.stood.told(replica.replica_id, Life.GONE, now_s)
             del self.replicas[replica.replica_id]
-            self._neighbours(now_s)
+            self.crowd(now_s)
             self._bill(replica, now_s)
             told_s = now_s + self._world.lost_after_s if silent else now_s
             self._heap.push(told_s, Kind.EVENTS, [events.ReplicaStartFailed(replica.replica_id)])
@@ -263,7 +273,7 @@ class Fleet:
             return failed
         replica.life, replica.silent, replica.reads = Life.DOWN, silent, reads
         self.stood.told(replica.replica_id, replica.life, now_s)
-        self._neighbours(now_s)
+        self.crowd(now_s)
         if self._world.controlled_s is not None:
             told = [events.ReplicaRemoved(replica.replica_id)]
             self._heap.push(now_s + self._world.controlled_s, Kind.EVENTS, told)
@@ -283,6 +293,7 @@ class Fleet:
             replica.timer, replica.timer_s = 0, inf
         replica.attempts = {}
         replica.held = []
+        replica.ready_timer = 0
         engine, replica.engine = replica.engine, None
         if engine is not None:
             self.spent.engines.add(engine.spent())
@@ -313,16 +324,29 @@ class Fleet:
             replica.engine.set_speed(1.0 / factor, now_s)
             self.retime(replica)
 
-    def _neighbours(self, now_s: float) -> None:
-        """While some replica starts, all share the machine with it, where the world says so."""
-        if self._world.start_slow_ratio == 1.0:
+    def crowd(self, now_s: float) -> None:
+        """All are as slow as those who share their machine make them; to be told when that changes.
+
+        Formula  slowness = 1 + (crowd_ratio − 1) · max(0, replicas that work or start − crowd_count);
+                 of steps also × start_slow_ratio while a replica starts
+        """
+        if not self.crowds:
             return
-        starts = any(each.life is Life.STARTING for each in self.replicas.values())
+        starts = sum(each.life is Life.STARTING for each in self.replicas.values())
+        works = sum(each.engine is not None and bool(each.attempts) for each in self.replicas.values())
+        more = max(0.0, starts + works - self._world.crowd_count)
+        before, self._slowness = self._slowness, 1.0 + (self._world.crowd_ratio - 1.0) * more
+        for replica in self.replicas.values() if self._slowness != before else ():
+            if replica.ready_timer:
+                self._heap.cancel(replica.ready_timer)
+                since_s = max(now_s, replica.warms_s)  # a crowd slows no reading
+                self._ready_at(replica, since_s + (replica.ready_s - since_s) * self._slowness / before)
+        factor = self._slowness * (self._world.start_slow_ratio if starts else 1.0)
+        if factor == self._step_slowness:
+            return
+        self._step_slowness = factor
         for replica in self.replicas.values():
-            if starts:
-                replica.factors[NEIGHBOUR] = self._world.start_slow_ratio
-            else:
-                replica.factors.pop(NEIGHBOUR, None)
+            replica.factors[CROWD] = factor
             self.set_speed(replica, now_s)
 
     def retime(self, replica: Replica) -> None:

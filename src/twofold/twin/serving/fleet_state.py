@@ -75,6 +75,9 @@ class Replica:
     seeds: bool = False  # it has the weights, and its peers may read them
     reads: bool = False  # down, and its next start has to read the weights again
     silent: bool = False  # down, and nobody answers for it: connections time out
+    warms_s: float = inf  # when its warm-up begins …
+    ready_s: float = inf  # … and ends, as it goes now
+    ready_timer: int = 0  # the heap's number for that; 0: it does not warm up
 
     def __post_init__(self) -> None:
         self.replica_id, self.zone = self.order.replica_id, self.order.zone

@@ -194,7 +194,12 @@ class FleetWorld:
     belief_factor: float = 1.0
     storage: Storage = Storage()
     faults: tuple[Fault, ...] = ()
-    start_slow_ratio: float = 1.0  # of all others while a replica starts, where they share its machine
+    # Of all steps while a replica starts, where they share its machine; the start is as it was measured.
+    start_slow_ratio: float = 1.0
+    # Of one machine that all replicas share: how many it carries at work or starting at once, and by what
+    # each more makes all of them slower, starts too. Infinite: nobody is in another's way.
+    crowd_count: float = inf
+    crowd_ratio: float = 1.0
     network_s: float = 0.001  # one way between gateway and replica
     metrics_every_s: float = 5.0  # how often a replica is scraped
     metrics_delay_s: float = 1.0  # from the scrape until the gate knows it
