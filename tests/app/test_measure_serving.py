@@ -52,9 +52,22 @@ def test_rows_of_a_model_of_ones_own_name_its_config_and_are_taken_from_any_fold
     assert (predicted.row_count, predicted.refused) == (2, {})
     assert calibrate(out, tmp_path / "calibration.json").data.rows == 2
     case = read_case(rows[0], load_catalog(), load_constants())
-    assert (case.weights_format, case.model.parameters) == ("fp32", 5_770_496)
+    assert (case.weights_format, case.kv_format, case.model.parameters) == ("fp32", "fp32", 5_770_496)
     unsaid = read_case(rows[0] | {"precision_weights": ""}, load_catalog(), load_constants())
-    assert unsaid.weights_format == "bf16"
+    assert (unsaid.weights_format, unsaid.kv_format) == ("bf16", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("quantised", "held"), [({}, "fp8"), ({"weight_block_size": [128, 128]}, "fp8_block")]
+)
+def test_fp8_of_a_model_of_ones_own_is_in_blocks_where_its_configuration_says_so(
+    tmp_path: Path, quantised: dict[str, object], held: str
+) -> None:
+    config = json.loads(Path("examples/laptop/config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", **quantised}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    row = {"model": f"{tmp_path}/config.json", "gpu": "H100-SXM", "precision_weights": ""}
+    assert read_case(row, load_catalog(), load_constants()).weights_format == held
 
 
 @pytest.mark.usefixtures("extras")
@@ -260,10 +273,18 @@ def test_what_a_models_own_path_lacks_is_said_with_the_path(
     (tmp_path / "our").symlink_to(folder)
     monkeypatch.chdir(tmp_path)
     named = "model,gpu,gpus_total,precision_weights,tp,isl_mean,osl_mean,concurrency"
-    models = ("our", "./our", "./our/none.json", f"{folder}/config.json")
+    os.mkfifo("pipe.json")
+    Path("half.json").write_text("{\n")
+    none = ("a" * 300, "./" + "a" * 300, "~nobody-is-called-so/our", "./a\0b.json", "pipe.json", "half.json")
+    models = ("our", "./our", "./our/none.json", *none, f"{folder}/config.json")
     lines = [named, *(f"{model},H100-SXM,1,bf16,1,100,10,2" for model in models)]
     Path("rows.csv").write_text("\n".join(lines) + "\n")
     predict("inference", Path("rows.csv"), Path("out.csv"))
     said = [row["pred_error"] for row in csv.DictReader(Path("out.csv").read_text().splitlines())]
     assert said[0].startswith("E-name: unknown model `our`; write `./our`")
-    assert said[1] == said[3] == "" and said[2].startswith("E-model: our/none.json: cannot read the file")
+    assert said[1] == said[-1] == ""
+    assert said[2].startswith("E-model: our/none.json:1:1: cannot read the file: No such file")
+    assert said[3].startswith("E-name: unknown model `aaa") and said[6].startswith("E-name: unknown model")
+    assert "File name too long" in said[4] and "cannot read the file: No such file" in said[5]
+    assert said[7].startswith("E-model: pipe.json:1:1: this is no file")
+    assert said[8].startswith("E-model: half.json:2:1: not JSON")

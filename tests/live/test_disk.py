@@ -1,5 +1,6 @@
 """A disk that is full or read-only under a service: it goes on, heals, and its log goes on too."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -165,7 +166,11 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 def holds(process_id: int, name: str) -> bool:
     """Whether a process has a file of this name open."""
-    return any(name in str(each.readlink()) for each in Path(f"/proc/{process_id}/fd").iterdir())
+    for each in Path(f"/proc/{process_id}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed while this looks
+            if name in str(each.readlink()):
+                return True
+    return False
 
 
 def test_a_disk_that_fails_under_a_service_is_said_and_costs_no_answer_and_another_is_gone_on_with(

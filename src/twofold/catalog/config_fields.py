@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from twofold.catalog.types import ModelFamily
@@ -152,7 +153,10 @@ def read_fields(path: Path) -> ConfigFields:
 def _read(path: Path) -> str:
     place = Place(str(path), 1, 1)
     try:
-        if path.stat().st_size > FILE_LIMIT_BYTES:
+        found = path.stat()
+        if not S_ISREG(found.st_mode):  # a pipe or a device might never end
+            raise ModelConfigError("this is no file", place=place, hint="give a model's config.json")
+        if found.st_size > FILE_LIMIT_BYTES:
             raise ModelConfigError(f"the file is larger than {FILE_LIMIT_BYTES >> 20} MiB", place=place)
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:

@@ -1,6 +1,7 @@
 """A Hugging Face config.json becomes a `Model`. It is data: `auto_map` and other code is never run."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -47,10 +48,19 @@ CONV_WIDTH = 4  # of the short convolutions in front of linear attention and sta
 
 def _own_config(text: str) -> Path | None:
     """The config.json that a text means for a model of one's own, or that its folder has; None for a name."""
-    if not (text.endswith(".json") or text.startswith((".", "/", "~"))):
+    if "\0" in text or not (text.endswith(".json") or text.startswith((".", "/", "~"))):
         return None
-    path = Path(text).expanduser()
-    return path / "config.json" if path.is_dir() else path
+    path = Path(text)
+    with suppress(RuntimeError):  # nobody is called so
+        path = path.expanduser()
+    return path / "config.json" if _is_folder(path) else path
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no folder can have
+        return False
 
 
 def model_called(text: str, catalog: Catalog) -> tuple[Model, Path | None]:
@@ -61,7 +71,7 @@ def model_called(text: str, catalog: Catalog) -> tuple[Model, Path | None]:
     try:
         return catalog.model(text), None
     except UnknownNameError as error:
-        if Path(text).is_dir():  # as a repository's name is written, too
+        if _is_folder(Path(text)):  # as a repository's name is written, too
             error.hint = f"write `./{text}` for the model whose config.json is in that folder"
         raise
 
@@ -94,6 +104,7 @@ def read_model_config(path: Path) -> Model:
         tied_embeddings=fields.flag("tie_word_embeddings", default=family.tied),
         max_context_tokens=fields.count(*CONTEXT, default=0),
         native_format=_native_format(fields),
+        fp8_blocks=bool(fields.nested("quantization_config").get("weight_block_size")),
         kv_format=_kv_format(fields),
         mtp_layers=fields.count(*FURTHER, default=0),
         source=f"config of {fields.name}",

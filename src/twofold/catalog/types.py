@@ -206,6 +206,7 @@ class Model(Sourced):
     notes: str = ""
     kv_format: str = ""  # of the cache that the checkpoint brings scales for, beside narrow weights
     mtp_layers: int = 0  # of a published head for further tokens, which may draft
+    fp8_blocks: bool = False  # its own configuration says that weights have a scale for each block
 
     @property
     def served_format(self) -> str:

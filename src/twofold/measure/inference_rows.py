@@ -37,6 +37,7 @@ DATA_SETS = Path(__file__).parent / "benchmark_data_sets.csv"
 USUAL_TOKENS = 512.0
 FORMATS = MappingProxyType(
     dict.fromkeys(("fp16", "half", "float16", "bfloat16"), "bf16")
+    | {"float32": "fp32"}
     | dict.fromkeys(("fp4", "modelopt_fp4"), "nvfp4")
     | dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "float8", "modelopt"), "fp8")
     | dict.fromkeys(("awq", "gptq", "w4a16", "awq_marlin", "gptq_marlin", "bitsandbytes"), "int4")
@@ -95,9 +96,12 @@ class Case:
         return self.model.mla_kv_rank > 0
 
 
-def _has_blocks(called: str, published: Model) -> bool:
-    """Whether fp8 of it is scaled by blocks: it was published so, or its repository's name says so."""
-    return published.native_format.startswith("fp8") or bool(IN_BLOCKS.search(called))
+def _has_blocks(called: str, model: Model, catalog: Catalog, is_own: bool) -> bool:
+    """Whether fp8 of it is scaled by blocks: its own configuration says so, or it was published so, or its
+    repository's name says so."""
+    if is_own:
+        return model.fp8_blocks
+    return catalog.model(model.name).native_format.startswith("fp8") or bool(IN_BLOCKS.search(called))
 
 
 def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
@@ -112,7 +116,7 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     engine = CONTAINERS.get(named, named)
     if engine_software(engine).newest_release is None:  # none of those that nearly all rows name
         engine = known_framework(engine, catalog)
-    blocks = _has_blocks(called, model if config else catalog.model(model.name))
+    blocks = _has_blocks(called, model, catalog, config is not None)
     weights = _weights_format(row, model, blocks, accelerator, assumed)
     tp, pp, ep, dp, accelerators = _layout(row, model, weights, accelerator, assumed)
     inputs, outputs = _lengths(row, assumed)
@@ -242,8 +246,7 @@ def _weights_format(
             assumed.append(f"weights format {narrowest}")
             return narrowest
     if not named:
-        own = _format(model.native_format.split(" ")[0], blocks)
-        named = "bf16" if own == "fp32" else own  # engines narrow what is published in fp32
+        named = _format(model.served_format.split(" ")[0], blocks)
         assumed.append(f"weights format {named}")
     return named
 

@@ -116,7 +116,7 @@ def read_each(rows: Sequence[Row], read: Callable[[int, Row], T]) -> tuple[dict[
         try:
             found[place] = read(place, row)
         except TwofoldError as error:
-            where = f"{error.place.file}: " if error.place else ""
+            where = f"{error.place}: " if error.place else ""
             refused[place] = f"{error.code}: {where}{error.message}" + (
                 f"; {error.hint}" if error.hint else ""
             )

@@ -42,7 +42,8 @@ class EngineSoftware:
         """The format of the KV cache when nobody says.
 
         `brought` is that of the cache that the checkpoint holds scales for: engines' `auto` takes it, and the
-        published nvfp4 checkpoints hold those of 8 bits. Without one the cache has 16 bits.
+        published nvfp4 checkpoints hold those of 8 bits. Without one the cache has 16 bits, or the 32 of the
+        weights.
 
         >>> ENGINES["vllm"].cache_format("fp8"), ENGINES["vllm"].cache_format("fp8", "fp8")
         ('bf16', 'fp8')
@@ -53,6 +54,8 @@ class EngineSoftware:
         """
         if weights_format == "nvfp4":
             return "fp8"
+        if bytes_per_weight(weights_format) > 2.0:
+            return "fp32"
         if brought and bytes_per_weight(weights_format) < 2.0:
             return brought
         return "fp8" if self.narrow_cache and weights_format in NARROW_FLOATS else "bf16"

@@ -245,7 +245,7 @@ def checked_model(job: TrainJob) -> dict[str, Any]:
     try:
         model = json.loads(job.model_config.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        why = f"`{job.model_config}` cannot be read: {error}"
+        why = f"`{job.model_config}` cannot be read: {getattr(error, 'strerror', None) or error}"
         raise FileError(why, hint="give a model's config.json") from error
     for message, refused in (_refusals(job, model) | _refused_options(job)).items():
         if refused:
