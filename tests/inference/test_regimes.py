@@ -17,6 +17,7 @@ from twofold.inference.regimes import (
     finite_run,
     held_batch,
     max_throughput,
+    most_per_s,
     near_limit_s,
     open_loop,
     static_batch,
@@ -98,6 +99,29 @@ def test_quantiles_are_ordered(replica, batch):
     for latency in (served.ttft, served.tpot):
         assert latency.p50_s <= latency.p95_s <= latency.p99_s
         assert latency.mean_s <= latency.p95_s
+
+
+def test_an_engine_that_packs_prompts_is_no_slower_for_a_chunk_that_its_clients_never_fill(replica):
+    packs = replace(replica, engine=replace(replica.engine, name="transformers"))
+    short, clients = Lengths(64.0, 64.0), np.array([1.0, 4.0])
+    few, many = (
+        closed_loop(replace(packs, chunk_tokens=chunk), short, clients).ttft.mean_s
+        for chunk in (512.0, 65536.0)
+    )
+    assert many == pytest.approx(few)
+    step_s = iteration_s(packs, 64.0, 32.0, 1.0, 96.0).total_s
+    assert many[0] < 2.5 * step_s + replica.engine.first_token_s
+
+
+def test_an_engine_that_packs_prompts_keeps_up_with_its_best_batch_not_with_its_largest(replica):
+    packs = replace(replica, engine=replace(replica.engine, name="transformers"))
+    best, largest = (
+        float(each(packs, CHAT)) for each in (most_per_s, lambda *on: max_throughput(*on).requests_per_s)
+    )
+    assert best > 2.0 * largest
+    clients = closed_loop(packs, CHAT, np.array([8.0, 16.0, 32.0, 64.0])).requests_per_s
+    assert best > 0.9 * float(np.max(clients))
+    assert most_per_s(replica, CHAT) == max_throughput(replica, CHAT).requests_per_s
 
 
 def test_little_s_law_holds_in_a_closed_loop(replica):

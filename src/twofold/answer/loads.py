@@ -152,8 +152,7 @@ def bounds(replica: Replica, lengths: Lengths, load: Load, found: Served) -> dic
 
 def _sustained(replica: Replica, lengths: Lengths, load: SustainedRate) -> Served:
     """Near saturation our error must not become a queue that was not there."""
-    most = regimes.max_throughput(replica, lengths)
-    rate = np.minimum(load.rate_per_s, SUSTAINED_FRACTION * most.requests_per_s)
+    rate = np.minimum(load.rate_per_s, SUSTAINED_FRACTION * regimes.most_per_s(replica, lengths))
     found = regimes.open_loop(replica, lengths, rate)
     if load.habits is None:
         # The run's own queue where its requests were counted and its rate is too close to capacity for ours.

@@ -36,6 +36,7 @@ from twofold.inference.steady import (
     steady_steps,
     sustained_batch,
 )
+from twofold.perf.software import engine_software
 from twofold.perf.types import Floats
 
 RATE_HALVINGS = 16
@@ -107,6 +108,7 @@ def closed_loop(
     """
     limit = batch_limit(replica, lengths)
     admitted = np.minimum(concurrency, np.maximum(limit, 1.0))
+    replica = _fed_by(replica, lengths, admitted)
     batch = sustained_batch(replica, lengths, admitted)
     for _ in range(3):  # a fourth round moves results by less than 1 %
         steps = steady_steps(replica, lengths, np.maximum(batch, 1e-3), together_fraction=together_fraction)
@@ -133,6 +135,19 @@ def closed_loop(
     rate = concurrency / (ttft.mean_s + decode_s)
     utilisation = np.minimum(1.0, concurrency / np.maximum(limit, 1.0))
     return served(replica, lengths, steps, batch, rate, ttft, tpot, utilisation)
+
+
+def _fed_by(replica: Replica, lengths: Lengths, clients: Floats) -> Replica:
+    """The replica, whose steps carry no more than one prompt of each client where it packs prompts.
+
+    Why      What a step of such an engine costs grows with the square of what it carries: a whole chunk,
+             which no queue of so few clients ever fills, tells nothing of what their prompts cost.
+    Limits   as many clients as fill a chunk: unchanged. Other engines' steps cost the same for each token.
+    """
+    if not engine_software(replica.engine.name).packs_prompts:
+        return replica
+    prompts = np.maximum(1.0, np.asarray(clients) / replica.dp) * own_input_tokens(replica, lengths)
+    return replace(replica, chunk_tokens=np.minimum(replica.chunk_tokens, prompts))
 
 
 def _sent_per_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:
@@ -257,6 +272,14 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
     ttft = ttft_latency(replica, lengths, steps, rate)
     tpot = tpot_latency(replica, lengths, steps)
     return served(replica, lengths, steps, batch, rate, ttft, tpot, np.ones_like(rate))
+
+
+def most_per_s(replica: Replica, lengths: Lengths) -> Floats:
+    """Requests/s that arrivals may bring for good: those of the largest batch; of an engine that packs
+    prompts, whose steps cost the square of what they carry, those of the best one."""
+    if not engine_software(replica.engine.name).packs_prompts:
+        return max_throughput(replica, lengths).requests_per_s
+    return np.asarray(open_curve(replica, lengths).most_per_s)[..., 0]
 
 
 def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
