@@ -60,7 +60,9 @@ def test_what_is_written_is_whole_and_its_newest_digest_is_told(tmp_path: Path) 
     assert check_chained(path, KEY).number == 15 and not whys(path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["number"] for line in lines] == list(range(1, 16))
-    assert lines[0]["request_id"] == "r0" and all(len(line["seal"]) == 64 for line in lines)
+    assert lines[0]["request_id"] == "r0"
+    # The last of each three that were written together is sealed, and the last of each writer.
+    assert [line["number"] for line in lines if len(line.get("seal", "")) == 64] == [3, 6, 9, 10, 13, 15]
 
 
 @given(at=st.integers(0, 10**6), bit=st.integers(0, 7), is_sealed=st.booleans())
@@ -120,7 +122,10 @@ def test_a_byte_in_the_place_of_its_escape_is_a_change(key: bytes | None, tmp_pa
 
 def test_a_log_that_somebody_else_wrote_whole_has_no_seals_of_ours(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl", key=b"o" * 32)
-    assert whys(path)[0] == ("r.jsonl", 1, "it was changed: its seal does not fit")
+    assert whys(path)[0] == (
+        *("r.jsonl", 3),
+        "it, or one from number 1 on, was changed: its seal does not fit",
+    )
     bare = written(tmp_path / "bare.jsonl", key=None)
     assert whys(bare)[0] == ("bare.jsonl", 1, "it has no seal")
 
@@ -260,9 +265,10 @@ def test_a_kill_or_a_full_disk_in_the_middle_of_a_line_is_named_once_and_the_log
         log.stop()
         found = check_chained(path, key)
         assert not found.broken and (found.torn_count, found.unended_bytes) == (1, 0)
-    assert found.number == found.line_count == 3 + 2 + 1 + 4
+    whole = 0 if key else 2  # lines that nothing vouches for without the last one's seal are cut off with it
+    assert found.number == found.line_count == 3 + whole + 1 + 4
     [note] = [json.loads(line) for line in path.read_text().splitlines() if '"torn"' in line]
-    assert note["bytes"] == torn and note["number"] == 6
+    assert note["bytes"] == torn and note["number"] == 4 + whole
 
 
 def test_a_kill_before_the_first_head_is_gone_on_with(
@@ -337,7 +343,7 @@ def test_a_line_longer_than_what_is_read_of_an_end_is_the_last_one(tmp_path: Pat
 
 
 def test_a_link_of_the_chain_costs_less_than_the_line_itself(tmp_path: Path) -> None:
-    """Processor time of both in the same turns: two thirds where it was measured, 3 µs of a request."""
+    """Processor time of both in the same turns: a fifth where it was measured, 1 µs of a request."""
     from twofold.live.gateway.request_log import line_of
     from twofold.live.gateway.telemetry import Outcome
 
@@ -348,7 +354,7 @@ def test_a_link_of_the_chain_costs_less_than_the_line_itself(tmp_path: Path) -> 
         encoded_s = time.process_time()
         log.encoded(lines)
         ratios.append((time.process_time() - encoded_s) / (encoded_s - began_s))
-    assert statistics.median(ratios) < 1.0
+    assert statistics.median(ratios) < 0.6
 
 
 def test_a_key_that_others_read_or_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -360,12 +366,12 @@ def test_a_key_that_others_read_or_a_log_that_is_not_there_is_refused(tmp_path: 
     written(path, key=key)
     assert verify_log(path).lines[:2] == [
         "10 decisions, numbers 1 to 10",
-        "each hangs on the one before and is sealed by the key: none was changed, moved or dropped",
+        "each hangs on the one before, and seals by the key hold: none was changed, moved or dropped",
     ]
     path.write_bytes(path.read_bytes().replace(b'"r4"', b'"r9"'))
-    with pytest.raises(AlteredError, match="it was changed: its seal does not fit") as caught:
+    with pytest.raises(AlteredError, match="number 5, the line before it, was changed") as caught:
         verify_log(path)
-    assert str(caught.value).startswith("requests.jsonl:5:1")
+    assert str(caught.value).startswith("requests.jsonl:6:1")
     key_beside(path).chmod(0o644)
     with pytest.raises(FileError, match="others can read"):
         verify_log(path)
@@ -388,8 +394,9 @@ def test_without_a_key_the_chain_alone_is_said_to_be_checked(tmp_path: Path) -> 
 def test_a_head_without_its_files_or_files_without_their_head_are_found(what: str, tmp_path: Path) -> None:
     path = tmp_path / "state" / "gateway" / "requests.jsonl"
     log = writer(path, limit_bytes=10**6 if what == "file" else 1500, key=key_of(key_beside(path), make=True))
-    write(log, 10 if what == "file" else 22)
+    write(log, 10 if what == "file" else 20)
     log.stop()
+    assert path.stat().st_size > 0
     assert not verify_log(path).checked.broken
     files = written_files(path)
     gone = {"head": [head_path(path)], "oldest file": files[:1], "newest file": files[-1:]}.get(what, files)

@@ -33,7 +33,7 @@ class Checked:
     note_count: int  # of them: what the log says of itself
     lost_count: int  # that no disk would take, as the file itself says
     torn_count: int  # that were cut off at a restart, as it says too
-    unended_bytes: int  # behind the last line break: being written, or left by a kill
+    unended_bytes: int  # behind the last line that is vouched for: being written, or left by a kill
     digest: str  # of the newest line: kept elsewhere, it vouches for all before
     sealed: bool  # by a key that is here; else the chain alone was checked
     kept_number: int = 0  # the newest that was kept elsewhere and is here as it was; 0: none
@@ -66,9 +66,11 @@ class _Check:
     before: str | None = None  # the digest of the line before; None: nobody knows
     first: int = 0
     number: int = 0
-    count: int = 0
-    notes: Counter[str] = field(default_factory=Counter)  # by kind
-    lost_count: int = 0
+    tally: Counter[str] = field(default_factory=Counter)  # lines, those that were lost, and notes by kind …
+    loose: Counter[str] = field(default_factory=Counter)  # … and of the lines since the last vouched one
+    vouched: tuple[int, str | None] = 0, None  # `number` and `before` behind that one
+    loose_at: tuple[Path, int] | None = None  # where the first of these stands
+    sealed_number: int = 0  # of the last line with a seal
     unended_bytes: int = 0
     kept_number: int = 0
     blamed: bool = False  # the line before was named as changed
@@ -78,6 +80,7 @@ class _Check:
         digests: dict[int, set[str]] = {}
         if self.head is not None and self.head.is_by(self.key):
             self.before = self.head.origin
+            self.vouched = 0, self.before
             for each in self.kept:
                 if each.origin == self.head.origin:
                     digests.setdefault(each.number, set()).add(each.digest)
@@ -85,41 +88,71 @@ class _Check:
             if line.endswith(b"\n"):
                 self._line(file, line_number, line[:-1], digests)
             elif file == path:
-                self.unended_bytes = len(line)
+                self.unended_bytes += len(line)
             else:
                 self._broken(
                     file, line_number, "it was changed: a file that was rotated ends with a whole line"
                 )
+        self._leave_loose()
         self._ends(path)
+        lines, lost, torn = (self.tally[each] for each in ("lines", "lost lines", TORN))
+        notes = self.tally.total() - lines - lost
         return Checked(
-            *(self.first, self.number, self.count, self.notes.total(), self.lost_count, self.notes[TORN]),
+            *(self.first if lines else 0, self.number, lines, notes, lost, torn),
             *(self.unended_bytes, self.before or "", self.key is not None, self.kept_number),
             tuple(self.places),
         )
 
     def _line(self, file: Path, line_number: int, line: bytes, kept: dict[int, set[str]]) -> None:
-        self.count += 1
+        self.loose["lines"] += 1
         link, digest = Link.of(line), digest_of_line(line)
         if link is None:
             self._broken(file, line_number, "it was changed: no line of a log ends so")
             self.before, self.number, self.blamed = digest, self.number + 1, True
+            self._vouch()
             return
         note = note_of(line) or {}
         why = self._changed(link, digest, kept.get(link.number, set())) or self._moved(link, note)
         if why:
             self._broken(file, line_number, why)
         if note:
-            self.notes[str(note["log"])] += 1
+            self.loose[str(note["log"])] += 1
         if note.get("log") == UNVOUCHED:
             why = f"the writer began here, and found other lines than it had left, behind {note.get('after')}"
             self._broken(file, line_number, why)
         self.before, self.number, self.first = digest, link.number, self.first or link.number
+        if link.seal or self.key is None or self._is_told(link.number):
+            self._vouch()
+        else:
+            self.loose_at = self.loose_at or (file, line_number)
+            self.unended_bytes += len(line) + 1
+
+    def _is_told(self, number: int) -> bool:
+        """Whether the head says that there is such a line, whose digest vouches for all before it."""
+        return self.head is not None and self.head.is_by(self.key) and number <= self.head.number
+
+    def _vouch(self) -> None:
+        """All lines to here are the log's, unless they are named as changed."""
+        self.tally.update(self.loose)
+        self.loose.clear()
+        self.vouched, self.loose_at, self.unended_bytes = (self.number, self.before), None, 0
+
+    def _leave_loose(self) -> None:
+        """Lines at the end that nothing vouches for are being written, or a kill left them: they say nothing;
+        without a head of ours nobody knows that they are so few."""
+        if self.loose_at is not None and not self._is_told(0):
+            self._broken(*self.loose_at, "it has no seal")
+        self.number, self.before = self.vouched
 
     def _changed(self, link: Link, digest: str, kept: set[str]) -> str:
         """Why it is not the line that was written; "" where nothing tells."""
         was_blamed, self.blamed = self.blamed, True
-        if not is_sealed(link, self.key):
-            return "it was changed: its seal does not fit" if link.seal else "it has no seal"
+        if link.seal:
+            since = self.sealed_number + 1
+            self.sealed_number = link.number
+            if not is_sealed(link, self.key):
+                others = f", or one from number {since} on," if since < link.number else ""
+                return f"it{others} was changed: its seal does not fit"
         if kept - {digest}:
             return f"it was changed: another number {link.number} was kept elsewhere"
         if self.head is not None and link.number == self.head.number:
@@ -141,7 +174,7 @@ class _Check:
         skipped = link.number - self.number - 1
         if skipped < 0 or (skipped and note.get("log") != "lost"):
             return self._why(link)
-        self.lost_count += skipped
+        self.loose["lost lines"] += skipped
         return ""
 
     def _why(self, link: Link) -> str:
@@ -177,8 +210,9 @@ class _Check:
         if self.first > head.first:
             self._broken(path, 0, f"numbers {head.first} to {self.first - 1} are missing at its beginning")
         is_any = head.number >= head.first
-        if self.number < head.number and (is_any or self.count):
-            begin = max(self.number + 1, head.first if not self.count else 0)
+        is_empty = not self.tally["lines"]
+        if self.number < head.number and (is_any or not is_empty):
+            begin = max(self.number + 1, head.first if is_empty else 0)
             self._broken(path, 0, f"numbers {begin} to {head.number} are missing at its end")
         elif is_any and not self.found_head and self.first <= head.number <= self.number:
             self._broken(path, 0, f"number {head.number} is not there, which the head tells of")

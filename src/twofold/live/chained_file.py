@@ -1,12 +1,14 @@
-"""A file of lines that are numbered and chained, each with a seal behind it.
+"""A file of lines that are numbered and chained, with seals.
 
 Each line carries the SHA-256 of the one before, so none is changed, moved or left out without a trace; with a
-key each is sealed as well, so whoever has no key writes none. A file `….head` beside it says which lines it
-has, so that those missing at an end are found too. The key stands elsewhere; without one the chain alone is
-there, which anybody can write anew. A log has an origin, drawn at its start, that line 1 carries.
+key the last of those that are written together is sealed as well, and so vouches for them all: whoever has no
+key writes none. A file `….head` beside it says which lines it has, so that those missing at an end are found
+too. The key stands elsewhere; without one the chain alone is there, which anybody can write anew. A log has
+an origin, drawn at its start, that line 1 carries.
 """
 
 import json
+import os
 import secrets
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -21,7 +23,7 @@ from twofold.live.seals import sealed
 LINES = "lines"  # what the seals are for …
 HEAD = "head"
 UNVOUCHED = "unvouched"  # the note of a writer that found other lines than its head told
-TORN = "torn"  # the note of one that cut off a line of which a kill or a full disk left a part
+TORN = "torn"  # the note of one that cut off what a kill or a full disk left of lines written together
 LAST_BYTES = 1 << 14  # of a file, in which its last line is looked for first
 
 
@@ -61,9 +63,9 @@ class ChainedFile(LineFile):
 
     def __init__(self, path: Path, limit_bytes: int, file_count: int, key: bytes | None) -> None:
         """Raises OSError where the folder refuses."""
-        super().__init__(path, limit_bytes, file_count)
         self._key, self._files, self._run = key, numbered(path, file_count), secrets.token_hex(8)
         self._head = read_head(path)  # as it was written last
+        super().__init__(path, limit_bytes, file_count)
         self._is_head_due = False  # before the next line: nothing at its place tells of the log yet
         last = last_line(self._files)
         if self._head is None and not last:
@@ -85,23 +87,19 @@ class ChainedFile(LineFile):
             self._write_head()
 
     def encoded(self, lines: list[str]) -> bytes:
-        """Each with its number, the digest of the one before it, and its seal (`Link` reads them).
+        """Each with its number and the digest of the one before it; the last with a seal (`Link` reads them).
 
-        HOT: per line of a request, at the flush; what a line says is digested once for its seal and the next.
+        HOT: per line of a request, at the flush; a seal takes three times as long as all else.
         """
         made = []
         for line in lines:
             self._number += 1
-            said = f'{line[:-1]},"number":{self._number},"before":"{self._before}"'.encode()
-            digest, ended = sha256(said), b"}"
-            if self._key is not None:
-                unsealed = digest.copy()
-                unsealed.update(ended)
-                ended = b',"seal":"%b"}' % sealed(self._key, LINES, unsealed.hexdigest()).encode()
-            digest.update(ended)
-            self._before = digest.hexdigest()
-            made.append(said + ended + b"\n")
-        return b"".join(made)
+            made.append(f'{line[:-1]},"number":{self._number},"before":"{self._before}"}}'.encode())
+            self._before = sha256(made[-1]).hexdigest()
+        if made and self._key is not None:
+            made[-1] = made[-1][:-1] + f',"seal":"{sealed(self._key, LINES, self._before)}"}}'.encode()
+            self._before = sha256(made[-1]).hexdigest()
+        return b"".join([each + b"\n" for each in made])
 
     def _go_on(self, told: Head | None, last: bytes) -> None:
         """Take the chain up where the lines end, or where the head says; say so where these are not one."""
@@ -126,8 +124,26 @@ class ChainedFile(LineFile):
     def _open(self) -> None:
         cut_bytes = self.cut_bytes
         super()._open()
+        self.cut_bytes += self._cut_unsealed()
         if self.cut_bytes > cut_bytes:
             self._waiting.insert(0, note_line(TORN, bytes=self.cut_bytes - cut_bytes))
+
+    def _cut_unsealed(self) -> int:
+        """Cut off the lines that neither the head nor a seal vouches for; how many bytes they had.
+
+        Why      What was written with them is missing, and with it their seal: a kill or a full disk.
+        """
+        head, key, cut_bytes = self._head, self._key, 0
+        if self._file is None or key is None or head is None or not head.is_by(key):
+            return 0
+        for line in reversed(self.path.read_bytes().splitlines(keepends=True)):
+            link = Link.of(line.removesuffix(b"\n"))
+            if link is None or link.number <= head.number or is_sealed(link, key):
+                break
+            cut_bytes += len(line)
+        self._size_bytes -= cut_bytes
+        os.truncate(self._file, self._size_bytes)
+        return cut_bytes
 
     def _written(self) -> int:
         """The head before the first line, so that no kill leaves lines that nothing tells of."""

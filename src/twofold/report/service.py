@@ -30,10 +30,10 @@ def checked_log(found: Checked) -> list[str]:
     if found.first > 1:
         lines.append(f"numbers below {found.first:,} are not kept: its head says so")
     if found.unended_bytes:
-        lines.append(f"{found.unended_bytes:,} bytes at its end are no whole line, and say nothing")
+        lines.append(f"{found.unended_bytes:,} bytes at its end are vouched for by nothing, and say nothing")
     if found.sealed:
         lines.append(
-            "each hangs on the one before and is sealed by the key: none was changed, moved or dropped"
+            "each hangs on the one before, and seals by the key hold: none was changed, moved or dropped"
         )
     else:
         lines.append("each hangs on the one before, to the newest that its head tells of")

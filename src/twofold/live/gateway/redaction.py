@@ -8,6 +8,8 @@ import re
 from typing import Any
 
 DIGITS = "0123456789"
+WORDS = ("pass", "pwd", "api", "secret", "token")  # what such a one is set to is a secret
+SET = (":", "=", "is")  # what stands between such a word and the secret
 # What a text must hold for a form to be looked for, one of these in small letters or so many digits: most
 # hold nothing of it. Each start of each form reads a bounded part of the text, or what it then takes: no
 # text makes them slow.
@@ -16,7 +18,7 @@ FORMS: tuple[tuple[str, int | tuple[str, ...], str], ...] = (
     ("secret", ("bearer",), r"\b(?i:bearer)[ \t]{1,3}[^\s,;\"']{8,}"),
     (
         "secret",
-        ("pass", "pwd", "api", "secret", "token"),
+        WORDS,
         r"(?<![\w-])(?i:[\w-]{0,40}?(?:password|passwd|passphrase|pwd|api[_-]?key|secret|token)(?:[_-]\w{1,20})?)"
         r"[\"']?[ \t]{0,3}(?:[:=]|is\b)[ \t]{0,3}[\"']?[^\s,;\"']{4,}",
     ),
@@ -48,11 +50,18 @@ def redacted(text: str) -> str:
     # `\d` knows the digits of other scripts too, which are not counted: any number of them may be there
     digits = sum(map(text.count, DIGITS)) if text.isascii() else len(text)
     for name, hints, form in TAKEN:
-        if digits >= hints if isinstance(hints, int) else any(hint in small for hint in hints):
+        if digits >= hints if isinstance(hints, int) else _holds(small, hints):
             text = form.sub(f"<{name}>", text)
     if max(map(len, small.split()), default=0) < LONG_LEAST:
         return text
     return LONG.sub(lambda found: "<secret>" if _mixes(found[0]) else found[0], text)
+
+
+def _holds(small: str, hints: tuple[str, ...]) -> bool:
+    """Whether one of the hints is there, and for words that name a secret also what sets it."""
+    if not any(hint in small for hint in hints):
+        return False
+    return hints is not WORDS or any(each in small for each in SET)
 
 
 def _mixes(word: str) -> bool:
