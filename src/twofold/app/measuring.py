@@ -14,7 +14,7 @@ from twofold.core.extras import require_extra
 from twofold.device.files import DeviceRecord, notes_about
 from twofold.device.rows import measure_into
 from twofold.report.answers import Shown
-from twofold.report.lines import both_ends, table
+from twofold.report.lines import both_ends, field, table
 
 RANKS_MAX = 64
 
@@ -48,10 +48,21 @@ class MeasuredDevice(Shown):
             *table(("MEASURED", "", "", "80 % of repeats"), measured, numbers=(2,)),
             "",
             *table(("FITTED", "cases", "median off", "worst off"), fitted, numbers=(1, 2, 3)),
+            *self._formats(),
             *notes_about(record, None, record.identity),
             "",
             f"wrote {self.folder}: plans beside it use `{record.name}`",
         )
+
+    def _formats(self) -> list[str]:
+        """What runs in other number formats, how much longer or shorter, and what has no kernel here."""
+        rows = [
+            (each.group, each.name, f"×{each.value:.2f}", f"×{each.low:.2f} – ×{each.high:.2f}")
+            for each in self.record.kernels
+        ]
+        heads = "KERNELS", "", "time", "80 % of repeats"
+        told = ["", *table(heads, rows, numbers=(2,))] if rows else []
+        return [*told, *(field("NO KERNEL", ", ".join(self.record.missing)) if self.record.missing else [])]
 
     @property
     def as_data(self) -> dict[str, Any]:

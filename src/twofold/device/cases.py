@@ -14,6 +14,8 @@ HALF_SHAPES = (SQUARES[1], SQUARES[2], WIDE_ROWS[0], DECODE_ROWS[2], DECODE_ROWS
 PREFILLS = ((1, 64, 4), (4, 128, 4), (1, 512, 4), (2, 256, 8))  # sequences, tokens, heads
 DECODES = ((1, 256), (4, 256), (16, 256), (4, 1024))  # sequences, context
 ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM = 4, 2, 64
+# Of which operation runs in which format: new tokens by phase, and the width on a processor, an accelerator.
+KERNEL, PHASES, FORMAT_WIDTHS = "kernel", {"prompts": 512, "decode": 32}, (512, 4096)
 COPIES_BYTES = (2**16, 2**20, 2**26)
 PAYLOAD_BYTES = (2**12, 2**16, 2**20, 2**22, 2**24)
 STORED_BYTES = (2**12, 2**25)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from twofold.core.estimate import Source
-from twofold.device.cases import Sample
+from twofold.device.cases import KERNEL, Sample, suite_for
 from twofold.device.files import Figure
 from twofold.device.fit import PASSES, of_group, usual_s
 from twofold.perf.constants import ConstantRow
@@ -52,6 +52,33 @@ def _host_shares(samples: Sequence[Sample], rows: Mapping[str, ConstantRow]) -> 
         name = f"host's share of a step, {each.sizes['layers']} layers, {each.sizes['requests']} sequences"
         low, high = min(share, *ends), max(share, *ends)
         yield Figure(share, low, high, "fraction", MEASURED, group="serving", name=name)
+
+
+def format_figures(samples: Sequence[Sample], family: str) -> tuple[tuple[Figure, ...], tuple[str, ...]]:
+    """How long each operation takes in each format over the usual one, and what has no kernel here.
+
+    Formula  seconds / the usual ones of the same operation and phase in the suite's first format
+    Limits   nothing in the usual format: no ratio.
+    """
+    usual, found, missing = suite_for(family).format, list[Figure](), list[str]()
+    kernels = of_group(samples, KERNEL)
+    of_usual = {_operation(each): each for each in kernels if each.sizes["format"] == usual and each.seconds}
+    for each in kernels:
+        (operation, phase), fmt = _operation(each), each.sizes["format"]
+        base = of_usual.get((operation, phase))
+        if not each.seconds:
+            missing.append(f"{operation} of {phase} in {fmt}")
+        elif base is not None and base is not each:
+            times = (usual_s(each), *(float(np.quantile(each.seconds, q)) for q in (LOW, HIGH)))
+            value, *ends = (took_s / usual_s(base) for took_s in times)
+            name = f"{phase} in {fmt}, over {usual}"
+            low, high = min(value, *ends), max(value, *ends)
+            found.append(Figure(value, low, high, "ratio", MEASURED, group=operation, name=name))
+    return tuple(found), tuple(missing)
+
+
+def _operation(sample: Sample) -> tuple[str, str]:
+    return str(sample.sizes["kernel"]), str(sample.sizes["phase"])
 
 
 def power_figures(idle_w: float | None, busy_w: float | None) -> tuple[Figure, ...]:

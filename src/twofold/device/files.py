@@ -78,6 +78,8 @@ class DeviceRecord:
     digest: str  # of the three tables
     load_average: float = 0.0  # processes that wanted a core when the measurement began
     figures: tuple[Figure, ...] = ()
+    kernels: tuple[Figure, ...] = ()  # in other number formats, over the usual one
+    missing: tuple[str, ...] = ()  # operations that have no kernel in a format: gemm of prompts in fp8
 
     @property
     def is_disturbed(self) -> bool:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from twofold.answer.stacks import cluster_on
 from twofold.catalog.catalog import load_catalog
 from twofold.catalog.types import Accelerator
-from twofold.device.figures import figures, power_figures
+from twofold.device.figures import figures, format_figures, power_figures
 from twofold.device.files import DeviceRecord, FitError, Identity, digest_of, this_identity, write_device
 from twofold.device.fit import FittedPart, Peaks, fit_kernels, fit_links, measured_row, peaks
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
@@ -48,6 +48,7 @@ def measure_into(
     tell("fitting")
     identity = this_identity(found.accelerator)
     fitted = fit_device(found, identity, today.year)
+    kernels, missing = format_figures(found.samples, fitted.accelerator.family)
     record = DeviceRecord(
         name=fitted.accelerator.name,
         measured_on=today,
@@ -62,6 +63,8 @@ def measure_into(
             *figures(found.samples, fitted.rows, found.rank_count),
             *power_figures(found.idle_w, found.busy_w),
         ),
+        kernels=kernels,
+        missing=missing,
     )
     write_device(folder, fitted.tables, record)
     return record

@@ -15,6 +15,7 @@ from queue import Queue
 from typing import Any
 
 from twofold.device.cases import Sample
+from twofold.device.formats import format_samples
 from twofold.device.kernels import (
     Bench,
     busy_w,
@@ -36,6 +37,7 @@ def main() -> None:
     _report("memory and products", kernel_samples(bench, cold_pool_bytes(bench)))
     if bench.is_accelerator and rank == 0:
         _say({"event": "power", "busy_w": busy_w(bench)})
+    _report("number formats", format_samples(bench))
     _report("links and storage", [*link_samples(bench), *storage_samples(bench, folder)])
     if _has("transformers"):
         from twofold.device.models import training_samples
