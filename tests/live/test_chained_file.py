@@ -369,7 +369,9 @@ def test_a_key_that_others_read_or_a_log_that_is_not_there_is_refused(tmp_path: 
         "each hangs on the one before, and seals by the key hold: none was changed, moved or dropped",
     ]
     path.write_bytes(path.read_bytes().replace(b'"r4"', b'"r9"'))
-    with pytest.raises(AlteredError, match="number 5, the line before it, was changed") as caught:
+    with pytest.raises(
+        AlteredError, match="number 5, the line before it, or one from number 4 on, was changed"
+    ) as caught:
         verify_log(path)
     assert str(caught.value).startswith("requests.jsonl:6:1")
     key_beside(path).chmod(0o644)
@@ -446,3 +448,100 @@ def test_r_117_each_decision_has_its_request_model_and_time_and_a_changed_byte_i
     log.write_bytes(log.read_bytes().replace(b'"replica-1"', b'"replica-0"', 1))
     with pytest.raises(AlteredError, match="was changed"):
         verify_log(log)
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def left_by_a_kill(path: Path) -> None:
+    """Three lines under the head, then two whole ones of a batch whose third, with the seal, is missing."""
+    written(path, 3)
+    head = head_path(path).read_bytes()
+    log = writer(path)
+    write(log, 3)
+    log.close()
+    path.write_bytes(b"".join(lines_of(path)[:5]))
+    head_path(path).write_bytes(head)
+
+
+def test_lines_without_their_seal_say_nothing_and_are_cut_off_by_the_next_writer(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    left_by_a_kill(path)
+    loose = len(b"".join(lines_of(path)[3:]))
+    found = check_chained(path, KEY)
+    assert (found.number, found.line_count, found.unended_bytes, found.broken) == (3, 3, loose, ())
+    written(path, 1)
+    found = check_chained(path, KEY)
+    assert (found.number, found.torn_count, found.unended_bytes, found.broken) == (5, 1, 0, ())
+
+
+def test_lines_without_their_seal_are_cut_off_once_a_disk_that_refused_takes_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # INV-39
+    path = tmp_path / "r.jsonl"
+    left_by_a_kill(path)
+    with monkeypatch.context() as read_only:
+        read_only.setattr("twofold.live.line_file._opened", refused)
+        log = writer(path)
+        write(log, 2)
+    write(log, 1)
+    log.stop()
+    found = check_chained(path, KEY)
+    assert (found.number, found.torn_count, found.unended_bytes, found.broken) == (7, 1, 0, ())
+
+
+FOREIGN = b'{"request_id":"evil","number":99,"before":"x"%b}\n'
+
+
+@pytest.mark.parametrize("forged", [FOREIGN % b"", FOREIGN % b',"seal":"00"', None])
+def test_what_a_writer_finds_that_no_kill_left_stays_and_is_named(
+    forged: bytes | None, tmp_path: Path
+) -> None:
+    """Lines that hang on nothing, one with a wrong seal, one that was changed ahead of the head."""
+    path = written(tmp_path / "r.jsonl", 3)
+    head = head_path(path).read_bytes()
+    written(path, 3)
+    if forged is None:
+        path.write_bytes(path.read_bytes().replace(b'"r2"', b'"r9"'))
+        head_path(path).write_bytes(head)
+    else:
+        path.write_bytes(path.read_bytes() + forged)
+    assert whys(path)
+    size = path.stat().st_size
+    written(path, 2)
+    assert path.stat().st_size > size and any("the writer began here" in why for _, _, why in whys(path))
+
+
+def test_lines_that_were_written_anew_without_the_key_are_named_from_the_first_that_no_seal_is_for(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "r.jsonl", 9)
+    forged, before = [], "0" * 64
+    for number, line in enumerate(lines_of(path), 1):
+        said = {**json.loads(line), "before": json.loads(line)["before"] if number == 1 else before}
+        said.pop("seal", None)
+        forged.append(json.dumps(said, separators=(",", ":")).encode())
+        before = hashlib.sha256(forged[-1]).hexdigest()
+    path.write_bytes(b"".join(line + b"\n" for line in forged))
+    assert whys(path)[0][2] == "it, or one from number 1 on, was changed: the head knows another"
+    written(path, 1)  # a writer that finds them says so for good
+    found = [why for _, _, why in whys(path)]
+    assert found[0] == "number 9, the line before it, or one from number 1 on, was changed"
+    assert "no seal is for number 1 and those behind it" in found[1]
+
+
+def test_a_start_reads_the_end_of_a_long_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    log = writer(path, limit_bytes=1 << 30)
+    for _ in range(40):
+        write(log, 1000, at_once=1000)
+    log.stop()
+    took = []
+    for _ in range(3):
+        began_s = time.process_time()
+        writer(path, limit_bytes=1 << 30).close()
+        took.append(time.process_time() - began_s)
+    began_s = time.process_time()
+    path.read_bytes().splitlines()
+    assert min(took) < (time.process_time() - began_s) / 2

@@ -24,12 +24,9 @@ TOP_EVERY_S = 1.0
 LOG_LINES = 50
 FOLLOW_EVERY_S = 0.25
 TAIL_BYTES = 1 << 16
-HINT_SEALED = (
-    "what stands before the first line named is as the gateway wrote it; restore the rest from a copy"
-)
-HINT_CHAINED = (
-    "what stands before the first line named hangs together; without the key nobody can tell who wrote it"
-)
+BEFORE = "what stands before the first line or number named"
+HINT_SEALED = f"{BEFORE} is as the gateway wrote it; restore the rest from a copy"
+HINT_CHAINED = f"{BEFORE} hangs together; without the key nobody can tell who wrote it"
 
 OnText = Callable[[str], bool]  # shows a text; whether somebody watches, so that more is worth showing
 

@@ -324,7 +324,7 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
     shape, device, tp = replica.shape, replica.cluster.device, replica.tp
     heads = shape.heads / tp
     kv_heads = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
-    if engine_software(replica.engine.name).packs_prompts and not np.any(shape.is_mla > 0):
+    if packs_prompts(replica):
         return _packed_attention_s(replica, tokens, heads, kv_heads)
     # A prompt of 2c tokens attends to c on average; a chunk of a longer one starts behind cached tokens.
     query = np.maximum(np.minimum(tokens.prefill_tokens, 2.0 * tokens.prefill_context_tokens), 1e-9)
@@ -362,6 +362,11 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
         decoded = _by_attention(shape, decode_plain, decode_mla)
         seconds = seconds + np.where(np.asarray(tokens.sequences) > 0, decoded, 0.0)
     return seconds
+
+
+def packs_prompts(replica: Replica) -> bool:
+    """Whether a step attends over all of its sequences at once, so that it costs the square of them."""
+    return engine_software(replica.engine.name).packs_prompts and not np.any(replica.shape.is_mla > 0)
 
 
 def _packed_attention_s(replica: Replica, tokens: _Tokens, heads: Floats, kv_heads: Floats) -> Floats:

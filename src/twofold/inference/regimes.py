@@ -14,7 +14,7 @@ from twofold.inference.curve import (
     served_at,
     with_arrays,
 )
-from twofold.inference.iteration import iteration_s, tokens_per_step
+from twofold.inference.iteration import iteration_s, packs_prompts, tokens_per_step
 from twofold.inference.latency import (
     Latency,
     Served,
@@ -36,7 +36,6 @@ from twofold.inference.steady import (
     steady_steps,
     sustained_batch,
 )
-from twofold.perf.software import engine_software
 from twofold.perf.types import Floats
 
 RATE_HALVINGS = 16
@@ -144,7 +143,7 @@ def _fed_by(replica: Replica, lengths: Lengths, clients: Floats) -> Replica:
              which no queue of so few clients ever fills, tells nothing of what their prompts cost.
     Limits   as many clients as fill a chunk: unchanged. Other engines' steps cost the same for each token.
     """
-    if not engine_software(replica.engine.name).packs_prompts:
+    if not packs_prompts(replica):
         return replica
     prompts = np.maximum(1.0, np.asarray(clients) / replica.dp) * own_input_tokens(replica, lengths)
     return replace(replica, chunk_tokens=np.minimum(replica.chunk_tokens, prompts))
@@ -277,9 +276,12 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
 def most_per_s(replica: Replica, lengths: Lengths) -> Floats:
     """Requests/s that arrivals may bring for good: those of the largest batch; of an engine that packs
     prompts, whose steps cost the square of what they carry, those of the best one."""
-    if not engine_software(replica.engine.name).packs_prompts:
-        return max_throughput(replica, lengths).requests_per_s
-    return np.asarray(open_curve(replica, lengths).most_per_s)[..., 0]
+    largest = max_throughput(replica, lengths).requests_per_s
+    if not packs_prompts(replica):
+        return largest
+    # The curve is straight between its batches, and none where not one sequence is held.
+    best = np.asarray(open_curve(replica, lengths).most_per_s)[..., 0]
+    return np.asarray(np.maximum(largest, best))
 
 
 def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:

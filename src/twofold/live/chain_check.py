@@ -70,7 +70,8 @@ class _Check:
     loose: Counter[str] = field(default_factory=Counter)  # … and of the lines since the last vouched one
     vouched: tuple[int, str | None] = 0, None  # `number` and `before` behind that one
     loose_at: tuple[Path, int] | None = None  # where the first of these stands
-    sealed_number: int = 0  # of the last line with a seal
+    sure_number: int = 0  # of the last line that a seal, the head, or what was kept elsewhere vouches for
+    told_number: int = -1  # of the newest line that a head of ours tells of
     unended_bytes: int = 0
     kept_number: int = 0
     blamed: bool = False  # the line before was named as changed
@@ -80,7 +81,7 @@ class _Check:
         digests: dict[int, set[str]] = {}
         if self.head is not None and self.head.is_by(self.key):
             self.before = self.head.origin
-            self.vouched = 0, self.before
+            self.vouched, self.told_number = (0, self.before), self.head.number
             for each in self.kept:
                 if each.origin == self.head.origin:
                     digests.setdefault(each.number, set()).add(each.digest)
@@ -95,7 +96,7 @@ class _Check:
                 )
         self._leave_loose()
         self._ends(path)
-        lines, lost, torn = (self.tally[each] for each in ("lines", "lost lines", TORN))
+        lines, lost, torn = (self.tally[each] for each in ("lines", "lost lines", f"note {TORN}"))
         notes = self.tally.total() - lines - lost
         return Checked(
             *(self.first if lines else 0, self.number, lines, notes, lost, torn),
@@ -116,20 +117,20 @@ class _Check:
         if why:
             self._broken(file, line_number, why)
         if note:
-            self.loose[str(note["log"])] += 1
+            self.loose[f"note {note['log']}"] += 1
         if note.get("log") == UNVOUCHED:
             why = f"the writer began here, and found other lines than it had left, behind {note.get('after')}"
+            if self.key is not None and self.sure_number < self.number:
+                why += f"; no seal is for number {self.sure_number + 1} and those behind it"
             self._broken(file, line_number, why)
         self.before, self.number, self.first = digest, link.number, self.first or link.number
-        if link.seal or self.key is None or self._is_told(link.number):
+        if link.seal or link.number in kept or link.number == self.told_number:
+            self.sure_number = link.number
+        if link.seal or self.key is None or link.number <= self.told_number:
             self._vouch()
         else:
             self.loose_at = self.loose_at or (file, line_number)
             self.unended_bytes += len(line) + 1
-
-    def _is_told(self, number: int) -> bool:
-        """Whether the head says that there is such a line, whose digest vouches for all before it."""
-        return self.head is not None and self.head.is_by(self.key) and number <= self.head.number
 
     def _vouch(self) -> None:
         """All lines to here are the log's, unless they are named as changed."""
@@ -140,29 +141,31 @@ class _Check:
     def _leave_loose(self) -> None:
         """Lines at the end that nothing vouches for are being written, or a kill left them: they say nothing;
         without a head of ours nobody knows that they are so few."""
-        if self.loose_at is not None and not self._is_told(0):
+        if self.loose_at is not None and self.told_number < 0:
             self._broken(*self.loose_at, "it has no seal")
         self.number, self.before = self.vouched
 
     def _changed(self, link: Link, digest: str, kept: set[str]) -> str:
         """Why it is not the line that was written; "" where nothing tells."""
         was_blamed, self.blamed = self.blamed, True
-        if link.seal:
-            since = self.sealed_number + 1
-            self.sealed_number = link.number
-            if not is_sealed(link, self.key):
-                others = f", or one from number {since} on," if since < link.number else ""
-                return f"it{others} was changed: its seal does not fit"
+        others = self._others(link.number)
+        if link.seal and not is_sealed(link, self.key):
+            return f"it{others} was changed: its seal does not fit"
         if kept - {digest}:
-            return f"it was changed: another number {link.number} was kept elsewhere"
+            return f"it{others} was changed: another number {link.number} was kept elsewhere"
         if self.head is not None and link.number == self.head.number:
             self.found_head = True
             if digest != self.head.digest:
-                return "it was changed: the head knows another"
+                return f"it{others} was changed: the head knows another"
         if kept:
             self.kept_number = link.number
         self.blamed = was_blamed
         return ""
+
+    def _others(self, number: int) -> str:
+        """What else may have been changed where a change shows at a number: all since one that was sure."""
+        first = self.sure_number + 1
+        return f", or one from number {first} on," if self.key is not None and first < number else ""
 
     def _moved(self, link: Link, note: dict[str, Any]) -> str:
         """Why it does not stand where it was written; "" where it does."""
@@ -179,7 +182,8 @@ class _Check:
 
     def _why(self, link: Link) -> str:
         if link.number == self.number + 1:
-            return f"number {self.number}, the line before it, was changed"
+            others = self._others(self.number)
+            return f"number {self.number}, the line before it{others or ','} was changed"
         if link.number == self.number + 2:
             return f"number {self.number + 1} is missing before it"
         if link.number > self.number:

@@ -10,6 +10,7 @@ an origin, drawn at its start, that line 1 carries.
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,14 +18,14 @@ from pathlib import Path
 from twofold.core.data import DataError, from_data, to_data
 from twofold.live.chain import BEGIN, Link, digest_of_line
 from twofold.live.disk import put_in_place
-from twofold.live.line_file import REFUSED, LineFile, note_line, numbered
+from twofold.live.line_file import LOST_LINE, REFUSED, LineFile, note_line, numbered
 from twofold.live.seals import sealed
 
 LINES = "lines"  # what the seals are for …
 HEAD = "head"
 UNVOUCHED = "unvouched"  # the note of a writer that found other lines than its head told
 TORN = "torn"  # the note of one that cut off what a kill or a full disk left of lines written together
-LAST_BYTES = 1 << 14  # of a file, in which its last line is looked for first
+BLOCK_BYTES = 1 << 16  # of a file that is read from its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class ChainedFile(LineFile):
         self._head = read_head(path)  # as it was written last
         super().__init__(path, limit_bytes, file_count)
         self._is_head_due = False  # before the next line: nothing at its place tells of the log yet
-        last = last_line(self._files)
+        _, last = self._loose_end()
         if self._head is None and not last:
             self._origin = self._before = secrets.token_hex(32)
             self._first, self._number = 1, 0
@@ -124,26 +125,42 @@ class ChainedFile(LineFile):
     def _open(self) -> None:
         cut_bytes = self.cut_bytes
         super()._open()
-        self.cut_bytes += self._cut_unsealed()
+        loose_bytes, _ = self._loose_end()
+        if loose_bytes and self._file is not None:
+            self._size_bytes -= loose_bytes
+            os.truncate(self._file, self._size_bytes)
+            self.cut_bytes += loose_bytes
         if self.cut_bytes > cut_bytes:
             self._waiting.insert(0, note_line(TORN, bytes=self.cut_bytes - cut_bytes))
 
-    def _cut_unsealed(self) -> int:
-        """Cut off the lines that neither the head nor a seal vouches for; how many bytes they had.
+    def _loose_end(self) -> tuple[int, bytes]:
+        """How many bytes of whole lines at the end nothing vouches for, and the last line before them.
 
-        Why      What was written with them is missing, and with it their seal: a kill or a full disk.
+        Why      What was written with them is missing, and with it their seal: a kill or a full disk. They
+                 hang on what is vouched for; others are somebody else's, and stay as they are.
         """
-        head, key, cut_bytes = self._head, self._key, 0
-        if self._file is None or key is None or head is None or not head.is_by(key):
-            return 0
-        for line in reversed(self.path.read_bytes().splitlines(keepends=True)):
-            link = Link.of(line.removesuffix(b"\n"))
-            if link is None or link.number <= head.number or is_sealed(link, key):
+        head, key, loose = self._head, self._key, list[bytes]()
+        last = last_line(self._files)
+        if key is None or head is None or not head.is_by(key):
+            return 0, last
+        before = b""
+        for line in backwards(self.path):
+            link = Link.of(line)
+            if link is None or link.seal or link.number <= head.number:
+                before = line
                 break
-            cut_bytes += len(line)
-        self._size_bytes -= cut_bytes
-        os.truncate(self._file, self._size_bytes)
-        return cut_bytes
+            loose.append(line)
+        before = before or last_line(self._files[1:])
+        link = Link.of(before)
+        number, digest = (link.number, digest_of_line(before)) if link else (head.number, head.digest)
+        for line in reversed(loose):
+            link = Link.of(line)
+            assert link is not None
+            is_next = link.number == number + 1 or line.startswith(LOST_LINE)
+            if link.before != digest or not is_next:
+                return 0, last
+            number, digest = link.number, digest_of_line(line)
+        return sum(len(line) + 1 for line in loose), before
 
     def _written(self) -> int:
         """The head before the first line, so that no kill leaves lines that nothing tells of."""
@@ -226,14 +243,23 @@ def first_link(files: list[Path]) -> Link | None:
 
 def last_line(files: list[Path]) -> bytes:
     """The last whole line of the newest file that has one; empty without any."""
-    for file in files:
-        if file.exists() and (size := file.stat().st_size):
-            looked_at = LAST_BYTES
-            while True:
-                with file.open("rb") as data:
-                    data.seek(max(0, size - looked_at))
-                    _, is_whole, line = data.read().removesuffix(b"\n").rpartition(b"\n")
-                if is_whole or looked_at >= size:
-                    return line
-                looked_at *= 8
-    return b""
+    return next((line for file in files for line in backwards(file)), b"")
+
+
+def backwards(path: Path) -> Iterator[bytes]:
+    """The whole lines of a file without their breaks, the last one first; none where it is not there."""
+    if not path.exists():
+        return
+    with path.open("rb") as data:
+        at, rest, is_end = data.seek(0, os.SEEK_END), b"", True
+        while at:
+            size = min(BLOCK_BYTES, at)
+            at -= size
+            data.seek(at)
+            rest, *lines = (data.read(size) + rest).split(b"\n")
+            if is_end and lines:
+                lines.pop()  # what stands behind the last break
+                is_end = False
+            yield from reversed(lines)
+        if not is_end:
+            yield rest
