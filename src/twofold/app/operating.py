@@ -24,7 +24,7 @@ TOP_EVERY_S = 1.0
 LOG_LINES = 50
 FOLLOW_EVERY_S = 0.25
 TAIL_BYTES = 1 << 16
-BEFORE = "what stands before the first line or number named"
+BEFORE = "what stands before what is named"
 HINT_SEALED = f"{BEFORE} is as the gateway wrote it; restore the rest from a copy"
 HINT_CHAINED = f"{BEFORE} hangs together; without the key nobody can tell who wrote it"
 
