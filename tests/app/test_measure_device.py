@@ -24,7 +24,7 @@ def test_r_046_products_attention_and_norms_are_run_in_each_format_or_have_no_ke
 
     monkeypatch.setattr(formats, "FORMAT_WIDTHS", (64, 64))
     samples = list(formats.format_samples(Bench(torch.device("cpu"), 0, 1)))
-    assert len(samples) == len(formats.OPERATIONS) * len(PHASES) * len(formats.KINDS)
+    assert len(samples) == len(formats.OPERATIONS) * len(PHASES) * len(formats.FORMATS)
     ran = {(each.sizes["kernel"], each.sizes["format"]) for each in samples if each.seconds}
     assert ran >= {(name, fmt) for name in formats.OPERATIONS for fmt in ("fp32", "bf16")}
     kernels, missing = format_figures(samples, "cpu")
@@ -62,5 +62,5 @@ def test_an_operation_that_raises_is_one_without_a_kernel(
 
     monkeypatch.setattr(formats, "OPERATIONS", {"gemm": raises})
     samples = list(formats.format_samples(Bench(torch.device("cpu"), 0, 1)))
-    assert len(samples) == len(PHASES) * len(formats.KINDS)
+    assert len(samples) == len(PHASES) * len(formats.FORMATS)
     assert not any(each.seconds for each in samples)

@@ -5,13 +5,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twofold.device.cases import FORMAT_WIDTHS, KERNEL, PHASES, Sample
-from twofold.device.kernels import Bench
+from twofold.device.kernels import FORMATS, Bench, scaled_how
 
 if TYPE_CHECKING:
     import torch
 
-# As torch calls them.
-KINDS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8"}
 HEADS, HEAD_DIM = 8, 64
 # What torch says of a kernel that it does not have.
 NO_KERNEL = (RuntimeError, ValueError, TypeError)
@@ -25,7 +23,7 @@ def format_samples(bench: Bench) -> Iterator[Sample]:
     with torch.no_grad():
         for operation, calling in OPERATIONS.items():
             for phase, rows in PHASES.items():
-                for fmt, kind in KINDS.items():
+                for fmt, kind in FORMATS.items():
                     sizes: dict[str, float | int | str] = {"kernel": operation, "phase": phase, "format": fmt}
                     try:
                         call = calling(bench.device, getattr(torch, kind), rows, width)
@@ -49,9 +47,7 @@ def _product(device: "torch.device", kind: "torch.dtype", rows: int, width: int)
     if kind == torch.int8:
         return partial(torch._int_mm, one, other.t())
     if kind.itemsize == 1:
-        scale = torch.ones((), device=device)
-        how = {"scale_a": scale, "scale_b": scale, "out_dtype": torch.bfloat16}
-        return partial(torch._scaled_mm, one, other.t(), **how)
+        return partial(torch._scaled_mm, one, other.t(), **scaled_how(device))
     return partial(torch.nn.functional.linear, one, other)
 
 

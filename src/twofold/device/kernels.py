@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twofold.core.nvidia import watts
 from twofold.device import cases
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     import torch
 
 REPEATS = 5
-FORMATS = {"fp32": "float32", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}  # as torch calls them
+FORMATS = {  # as torch calls them
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn",
+    "int8": "int8",
+}
 LEAST_REPEAT_S = 0.004  # below it a clock and a switch of tasks show
 MOST_CASE_S = 0.4  # slow cases are repeated less
 WEIGHTS_MAX = 256
@@ -151,9 +157,16 @@ def _product(bench: Bench, shape: tuple[int, int, int], name: str, cold_bytes: i
         return bench.kernel(
             "gemm", sizes, lambda: torch.nn.functional.linear(rows, next(weights)), turns=count
         )
-    one = torch.ones((), device=bench.device)  # a scale for each side
-    how = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+    how = scaled_how(bench.device)
     return bench.kernel("gemm", sizes, lambda: torch._scaled_mm(rows, next(weights).t(), **how), turns=count)
+
+
+def scaled_how(device: "torch.device") -> dict[str, Any]:
+    """How a product of 8-bit floats is asked for: a scale for each side, and the format of what comes out."""
+    import torch
+
+    one = torch.ones((), device=device)
+    return {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
 
 
 def _attention(bench: Bench, cold_bytes: int) -> Iterator[cases.Sample]:
