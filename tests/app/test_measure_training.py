@@ -25,6 +25,7 @@ from twofold.app.measure_training import (
     name_of,
 )
 from twofold.app.measured_rows import calibrate, predict
+from twofold.catalog.config_fields import ModelConfigError
 from twofold.contracts.results import trained
 from twofold.core import nvidia
 from twofold.core.errors import FileError, UnknownNameError, UsageError, ValueRefusedError
@@ -97,6 +98,8 @@ def test_runs_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     with pytest.raises(UnknownNameError, match="`H100-SXMM`"):  # and not after minutes
         measure_train(tmp_path, TrainWanted(gpu="H100-SXMM"))
+    with pytest.raises(ModelConfigError):
+        measure_train(tmp_path, TrainWanted(), tmp_path / "rows.csv")
 
 
 def test_as_many_workers_stage_text_as_are_asked_for(tmp_path: Path) -> None:

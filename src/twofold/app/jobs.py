@@ -57,7 +57,7 @@ class JobSubmitted(Shown):
     def lines(self) -> list[str]:
         """What was taken, and how to follow it."""
         shares = f"{self.ranks} of {self.slots} slots, team {self.team}, priority {self.priority}"
-        see = "see `twofold jobs list` and `twofold jobs logs`"
+        see = f"see `twofold jobs list SPEC` and `twofold jobs logs SPEC {self.job}`"
         again = campaign_lines((self.campaign,)) if self.campaign else []
         notes = [line for note in self.notes for line in heading("NOTE", note)]
         return [f"{self.job} is queued: {shares}", *notes, *again, *trouble_lines(self.trouble), see]
@@ -234,7 +234,7 @@ def cancel_job(spec: Path, job: str) -> JobCancelled:
         return JobCancelled(job, repeats=True)
     over = {each.job_id: each.state for each in jobs_of(state) if each.is_over}
     if job in over:
-        raise ValueRefusedError(f"`{job}` is {over[job]}", hint="see `twofold jobs list`")
+        raise ValueRefusedError(f"`{job}` is {over[job]}", hint=f"see `twofold jobs list {spec}`")
     orders.cancel(state, job)
     _see_to_a_driver(state)
     return JobCancelled(job)
@@ -247,7 +247,9 @@ def job_logs(spec: Path, tell: OnText, job: str, follow: bool = False) -> ShownL
     orders.read_order(state, job)
     path = log_path(state, f"job-{job}")
     if not path.exists() and not follow:
-        raise FileError(f"`{job}` has said nothing yet", hint="see `twofold jobs list`, or add `--follow`")
+        raise FileError(
+            f"`{job}` has said nothing yet", hint=f"see `twofold jobs list {spec}`, or add `--follow`"
+        )
     said, end = (last_of(path), path.stat().st_size) if path.exists() else ([], 0)
     if not follow:
         return ShownLogs({job: tuple(said)})

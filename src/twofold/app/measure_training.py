@@ -86,7 +86,8 @@ def measure_train(
     thing, and with `branch` goes on from a checkpoint of it. With several ranks one of them is killed once.
     With `gpu` each other run's step is planned as well, calibrated on the eager runs of the first precision
     but itself. `out` are rows of the eager runs. Raises MissingExtraError, FileError, UnknownNameError,
-    ValueRefusedError for runs that cannot be, RunError for one that fails; nothing is left behind.
+    ModelConfigError, ValueRefusedError for runs that cannot be, RunError for one that fails; nothing is left
+    behind.
     """
     require_extra("train", "live")
     what = what or TrainWanted()
@@ -94,8 +95,11 @@ def measure_train(
     settings = list(_settings(what))
     if not config.is_file():
         raise FileError(f"`{config}` does not exist", hint="give a model's config.json, or a folder with one")
-    if what.gpu:  # minutes before anything is planned for it
+    # Minutes before anything is planned or written.
+    if what.gpu:
         load_catalog(device_folder(Path())).benchmark_accelerator(what.gpu)
+    if what.gpu or out is not None:
+        _ran(config, what)
     folder = Path(tempfile.mkdtemp(prefix="twofold-measure-"))
     state = folder / "state"  # whose key lies beside it
     state.mkdir()

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, TextIO
 
 from twofold.app.local_tables import local_tables
@@ -32,7 +33,7 @@ from twofold.perf.constants import load_constants
 from twofold.perf.known import load_known
 from twofold.report.answers import Shown
 from twofold.report.calibrate import calibration_lines
-from twofold.report.lines import field
+from twofold.report.lines import WIDTH, field
 from twofold.report.validate import Linted, Validated
 
 CHUNK_ROWS = 512
@@ -62,10 +63,11 @@ class Predicted(Shown):
     @property
     def lines(self) -> list[str]:
         """The counts, and where the predictions are."""
-        answered = f"{self.stated_count:,} answered as stated, {self.assumed_count:,} with assumptions"
-        refused = "".join(f", {count:,} refused ({code})" for code, count in self.refused.items())
+        told = [f"{self.stated_count:,} answered as stated", f"{self.assumed_count:,} with assumptions"]
+        told += [f"{count:,} refused ({code})" for code, count in self.refused.items()]
+        counts = wrap(f"{self.row_count:,} rows: {', '.join(told)}", WIDTH, subsequent_indent="  ")
         unread = field("not read", *self.unread, separator=", ") if self.unread else []
-        head = [f"{self.row_count:,} rows: {answered}{refused}", f"wrote {self.file}"]
+        head = [*counts, f"wrote {self.file}"]
         return [*head, *(line for each in self.first_refused for line in field("refused", each)), *unread]
 
     @property

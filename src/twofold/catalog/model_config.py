@@ -71,7 +71,7 @@ def model_called(text: str, catalog: Catalog) -> tuple[Model, Path | None]:
     try:
         return catalog.model(text), None
     except UnknownNameError as error:
-        if _is_folder(Path(text)):  # as a repository's name is written, too
+        if _is_folder(Path(text)) and Path(text, "config.json").is_file():  # as a repository's name, too
             error.hint = f"write `./{text}` for the model whose config.json is in that folder"
         raise
 

@@ -49,7 +49,8 @@ def _host_shares(samples: Sequence[Sample], rows: Mapping[str, ConstantRow]) -> 
         host_s = sum(rows[name].value * count for name, count in zip(HOST_OF_A_STEP, counts, strict=True))
         seconds = usual_s(each), *(float(np.quantile(each.seconds, q)) for q in (HIGH, LOW))
         share, *ends = (min(1.0, host_s / each_s) for each_s in seconds)
-        name = f"host's share of a step, {each.sizes['layers']} layers, {each.sizes['requests']} sequences"
+        what = "host's share of a step, {layers} layers, {requests} sequences of {prompt} tok"
+        name = what.format(**each.sizes)
         low, high = min(share, *ends), max(share, *ends)
         yield Figure(share, low, high, "fraction", MEASURED, group="serving", name=name)
 
@@ -57,7 +58,8 @@ def _host_shares(samples: Sequence[Sample], rows: Mapping[str, ConstantRow]) -> 
 def format_figures(samples: Sequence[Sample], family: str) -> tuple[tuple[Figure, ...], tuple[str, ...]]:
     """How long each operation takes in each format over the usual one, and what has no kernel here.
 
-    Formula  seconds / the usual ones of the same operation and phase in the suite's first format
+    Formula  seconds / those of the same operation and phase in the suite's first format; its ends are the
+             lowest over the highest, and the highest over the lowest
     Limits   nothing in the usual format: no ratio.
     """
     usual, found, missing = suite_for(family).format, list[Figure](), list[str]()
@@ -69,12 +71,16 @@ def format_figures(samples: Sequence[Sample], family: str) -> tuple[tuple[Figure
         if not each.seconds:
             missing.append(f"{operation} of {phase} in {fmt}")
         elif base is not None and base is not each:
-            times = (usual_s(each), *(float(np.quantile(each.seconds, q)) for q in (LOW, HIGH)))
-            value, *ends = (took_s / usual_s(base) for took_s in times)
-            name = f"{phase} in {fmt}, over {usual}"
-            low, high = min(value, *ends), max(value, *ends)
+            value, name = usual_s(each) / usual_s(base), f"{phase} in {fmt}, over {usual}"
+            (low_s, high_s), (base_low_s, base_high_s) = _ends(each), _ends(base)
+            low, high = min(value, low_s / base_high_s), max(value, high_s / base_low_s)
             found.append(Figure(value, low, high, "ratio", MEASURED, group=operation, name=name))
     return tuple(found), tuple(missing)
+
+
+def _ends(sample: Sample) -> tuple[float, float]:
+    """What four of five repeats lie between."""
+    return float(np.quantile(sample.seconds, LOW)), float(np.quantile(sample.seconds, HIGH))
 
 
 def _operation(sample: Sample) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 from twofold.device.cases import FORMAT_WIDTHS, KERNEL, PHASES, Sample
@@ -11,27 +12,30 @@ if TYPE_CHECKING:
     import torch
 
 HEADS, HEAD_DIM = 8, 64
+ROUNDS = 3
 # What torch says of a kernel that it does not have.
 NO_KERNEL = (RuntimeError, ValueError, TypeError)
 
 
 def format_samples(bench: Bench) -> Iterator[Sample]:
-    """Each operation in each format on prompts and on decoding; without seconds where there is no kernel."""
+    """Each operation in each format on prompts and on decoding; without seconds where there is no kernel.
+
+    In rounds, seconds apart, so that what else the machine does for a moment does not decide a ratio.
+    """
     import torch
 
     width = FORMAT_WIDTHS[bench.is_accelerator]
+    cases = product(range(ROUNDS), OPERATIONS.items(), PHASES.items(), FORMATS.items())
     with torch.no_grad():
-        for operation, calling in OPERATIONS.items():
-            for phase, rows in PHASES.items():
-                for fmt, kind in FORMATS.items():
-                    sizes: dict[str, float | int | str] = {"kernel": operation, "phase": phase, "format": fmt}
-                    try:
-                        call = calling(bench.device, getattr(torch, kind), rows, width)
-                        call()
-                    except NO_KERNEL:
-                        yield Sample(KERNEL, sizes, ())
-                    else:
-                        yield bench.kernel(KERNEL, sizes, call)
+        for _, (operation, calling), (phase, rows), (fmt, kind) in cases:
+            sizes: dict[str, float | int | str] = {"kernel": operation, "phase": phase, "format": fmt}
+            try:
+                call = calling(bench.device, getattr(torch, kind), rows, width)
+                call()
+            except NO_KERNEL:
+                yield Sample(KERNEL, sizes, ())
+            else:
+                yield bench.kernel(KERNEL, sizes, call)
 
 
 def _filled(device: "torch.device", kind: "torch.dtype", *shape: int) -> "torch.Tensor":
