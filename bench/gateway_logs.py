@@ -4,16 +4,20 @@ All are the same otherwise, take turns, and are asked by the same clients. First
 token each 10 ms, as a fast one does, the 95th percentile of a whole streamed answer. Then, of an engine that
 writes all at once, the gateway's processor time of an answer, which is what bounds its requests/s: with the
 log of requests chained and sealed, with samples of text besides, with a log that is neither, and with none.
+Two processes that do the same differ by a tenth, so what the log of requests and samples take is counted
+inside the gateway, and what chain, seal and samples add is held against a whole answer.
 Ratios are medians over pairs of turns; their bounds come from resampling the pairs.
 """
 
 import asyncio
 import contextlib
 import math
+import multiprocessing
 import random
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -33,6 +37,7 @@ from bench.gateway import (
 from twofold.core.errors import MissingExtraError
 from twofold.core.extras import require_extra
 from twofold.live.gateway.gateway_config import GatewayConfig, GatewayReplica
+from twofold.live.gateway.request_log import FLUSH_EVERY_S
 from twofold.live.processes import free_port
 from twofold.policy.gate.settings import Beliefs, GateSettings
 
@@ -43,6 +48,7 @@ GAP_S = 0.01  # from one token of the engine to its next
 DRAWS = 2000
 SEALED, SAMPLED, PLAIN, NOWHERE = "sealed", "sampled", "plain", "nowhere"  # the last: no log at all
 SAMPLED_FRACTION = 0.05
+Spent = Any  # a number that two processes share
 RATIO_MAX = 1.02  # of the processor time of an answer, so of a gateway's answers/s
 
 
@@ -68,11 +74,16 @@ async def serve_paced(port: int) -> None:
     await server.serve_forever()
 
 
-async def serve_logging(config: GatewayConfig) -> None:
+async def serve_logging(told: tuple[GatewayConfig, Spent]) -> None:
     """The gateway as its own process runs it, without the chain, or with logs that throw their lines away."""
     from twofold.live.gateway import gateway
+    from twofold.live.gateway.request_log import RequestLog
+    from twofold.live.gateway.samples import SampleLog
     from twofold.live.line_file import LineFile
 
+    config, spent = told
+    RequestLog._write = counted(RequestLog._write, spent)  # type: ignore[method-assign]
+    SampleLog.line = counted(SampleLog.line, spent)  # type: ignore[method-assign]
     if PLAIN in config.log:
         gateway.ChainedFile = lambda *told: LineFile(*told[:3])  # type: ignore[misc, assignment]
     if NOWHERE in config.log:
@@ -81,29 +92,50 @@ async def serve_logging(config: GatewayConfig) -> None:
     await gateway.serve(config)
 
 
+def counted(call: Callable[..., Any], spent: Spent) -> Callable[..., Any]:
+    """The same, its processor time added up."""
+
+    def run(*given: Any) -> Any:
+        began_s = time.thread_time()
+        try:
+            return call(*given)
+        finally:
+            spent.value += time.thread_time() - began_s
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A gateway before the engine."""
+
+    port: int
+    process: BaseProcess
+    spent: Spent  # seconds of its logs of requests and samples
+
+
 @contextlib.contextmanager
-def gateways(
-    folder: Path, names: tuple[str, ...], serve: Callable[..., Any]
-) -> Iterator[tuple[dict[str, int], dict[str, BaseProcess]]]:
-    """A gateway of each kind before one engine: their ports and processes."""
+def gateways(folder: Path, names: tuple[str, ...], serve: Callable[..., Any]) -> Iterator[dict[str, Started]]:
+    """A gateway of each kind before one engine."""
     engine = free_port()
     replica = GatewayReplica("replica-0", "127.0.0.1", engine, "m", 256)
-    ports, started = {}, {"engine": run_process(serve, engine)}
+    stand_in, started = run_process(serve, engine), dict[str, Started]()
     for name in names:
-        own, ports[name] = folder / name, free_port()
+        own, port = folder / name, free_port()
         config = GatewayConfig(
-            *("127.0.0.1", ports[name], (replica,), Beliefs(1e-4, 1e-3), str(own / "events.jsonl")),
+            *("127.0.0.1", port, (replica,), Beliefs(1e-4, 1e-3), str(own / "events.jsonl")),
             gate=GateSettings(),
             requests_log="" if name == NOWHERE else str(own / "requests.jsonl"),
             requests_key=str(folder / f"{name}.key"),
             samples_log=str(own / "samples.jsonl") if name == SAMPLED else "",
             samples_fraction=SAMPLED_FRACTION if name == SAMPLED else 0.0,
         )
-        started[name] = run_process(serve_logging, config)
+        spent = multiprocessing.get_context("spawn").Value("d", 0.0, lock=False)
+        started[name] = Started(port, run_process(serve_logging, (config, spent)), spent)
     try:
-        yield ports, {name: started[name] for name in names}
+        yield started
     finally:
-        for process in started.values():
+        for process in (stand_in, *(each.process for each in started.values())):
             process.kill()
             process.join()
 
@@ -118,20 +150,35 @@ async def _measure(ports: dict[str, int], pairs: int, turn_s: float) -> dict[str
     return turns
 
 
-async def _measure_cpu_s(ports: dict[str, int], pids: dict[str, int]) -> dict[str, list[float]]:
-    """Processor seconds of an answer, turn by turn."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Processor seconds of an answer, and of those what the logs of requests and samples took."""
+
+    answer_s: float
+    logs_s: float
+
+
+async def _measure_cpu_s(there: dict[str, Started]) -> dict[str, list[Turn]]:
+    """Turn by turn."""
     import psutil
 
-    turns: dict[str, list[float]] = {name: [] for name in ports}
-    await _warm(ports)
+    turns: dict[str, list[Turn]] = {name: [] for name in there}
+    await _warm({name: each.port for name, each in there.items()})
     for pair in range(PAIRS):
-        names = list(ports) if pair % 2 else list(ports)[::-1]
-        for name in names:
-            process = psutil.Process(pids[name])
-            before = sum(process.cpu_times()[:2])
-            count = len(await load_s(ports[name], CONCURRENCY, TURN_S))
-            turns[name].append((sum(process.cpu_times()[:2]) - before) / count)
+        for name, each in list(there.items())[:: 1 if pair % 2 else -1]:
+            process = psutil.Process(each.process.pid)
+            before_s, logs_s = sum(process.cpu_times()[:2]), each.spent.value
+            count = len(await load_s(each.port, CONCURRENCY, TURN_S))
+            await asyncio.sleep(2 * FLUSH_EVERY_S)  # the last lines are made by then
+            took_s = sum(process.cpu_times()[:2]) - before_s
+            turns[name].append(Turn(took_s / count, (each.spent.value - logs_s) / count))
     return turns
+
+
+def added_ratios(ones: list[Turn], plain: list[Turn]) -> list[float]:
+    """What an answer takes with these logs over what it takes with plain ones, from what the logs took."""
+    pairs = zip(ones, plain, strict=True)
+    return [(each.answer_s + one.logs_s - each.logs_s) / each.answer_s for one, each in pairs]
 
 
 async def _warm(ports: dict[str, int]) -> None:
@@ -160,7 +207,11 @@ class Compared:
 
 def ratios_of(ones: list[float], others: list[float]) -> Compared:
     """Of pairs that were measured after each other."""
-    ratios = [one / other for one, other in zip(ones, others, strict=True)]
+    return median_of([one / other for one, other in zip(ones, others, strict=True)])
+
+
+def median_of(ratios: list[float]) -> Compared:
+    """Of pairs."""
     chance = random.Random(1)
     drawn = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
     return Compared(statistics.median(ratios), drawn[DRAWS // 40], drawn[-DRAWS // 40])
@@ -181,8 +232,9 @@ def turns_of(pairs: int = PAIRS, turn_s: float = TURN_S) -> tuple[list[float], l
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        gateways(Path(folder), (SEALED, NOWHERE), serve_paced) as (ports, _),
+        gateways(Path(folder), (SEALED, NOWHERE), serve_paced) as there,
     ):
+        ports = {name: each.port for name, each in there.items()}
         turns = uvloop.run(_measure(ports, pairs, turn_s))
     with_s, without_s = ([p95(turn) for turn in turns[name]] for name in (SEALED, NOWHERE))
     return with_s, without_s, sum(map(len, turns[SEALED]))
@@ -206,18 +258,24 @@ def main() -> None:
     print_turns()
     with (
         tempfile.TemporaryDirectory() as folder,
-        gateways(Path(folder), (SEALED, SAMPLED, PLAIN, NOWHERE), serve_engine) as (ports, processes),
+        gateways(Path(folder), (SEALED, SAMPLED, PLAIN, NOWHERE), serve_engine) as there,
     ):
-        pids = {name: process.pid or 0 for name, process in processes.items()}
-        cpu_s = uvloop.run(_measure_cpu_s(ports, pids))
-    print("processor time of an answer that the engine writes at once")
-    for name in (SEALED, SAMPLED, PLAIN, NOWHERE):
-        took_us = statistics.median(cpu_s[name]) * 1e6
-        against = "" if name == NOWHERE else f"   against none {ratios_of(cpu_s[name], cpu_s[NOWHERE]).text}"
-        print(f"  requests {name:8}{took_us:7.0f} us {1e6 / took_us:7.0f} a second on a core{against}")
-    print(f"  sealed against plain {ratios_of(cpu_s[SEALED], cpu_s[PLAIN]).text}")
-    print(f"  {SAMPLED_FRACTION:.0%} sampled against sealed {ratios_of(cpu_s[SAMPLED], cpu_s[SEALED]).text}")
-    print(f"  both against plain: {verdict(ratios_of(cpu_s[SAMPLED], cpu_s[PLAIN]))}")
+        turns = uvloop.run(_measure_cpu_s(there))
+    print(
+        "processor time of an answer that the engine writes at once, and of the log of requests and samples"
+    )
+    answers_s = {name: [each.answer_s for each in turns[name]] for name in turns}
+    for name, each in turns.items():
+        took_us, logs_us = (
+            1e6 * statistics.median(part) for part in (answers_s[name], [turn.logs_s for turn in each])
+        )
+        beside = ratios_of(answers_s[name], answers_s[NOWHERE]).text
+        against = "" if name == NOWHERE else f"   against none {beside}"
+        said = f"{took_us:7.0f} us{logs_us:7.1f} us{1e6 / took_us:7.0f} a second on a core"
+        print(f"  requests {name:8}{said}{against}")
+    for name, what in ((SEALED, "chain and seal"), (SAMPLED, f"the same and {SAMPLED_FRACTION:.0%} samples")):
+        found = median_of(added_ratios(turns[name], turns[PLAIN]))
+        print(f"  {what}, over plain lines: {verdict(found)}")
 
 
 if __name__ == "__main__":  # `python -m bench.gateway_logs PAIRS TURN_S`: percentiles alone, in less time

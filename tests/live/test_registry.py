@@ -257,14 +257,14 @@ def test_a_file_that_is_swapped_while_it_is_pushed_is_refused(
 ) -> None:
     """What is looked at are the bytes that are stored, not those that stood there before."""
     source = model(tmp_path / "source")
-    copy = shutil.copyfile
+    copy = blobs._copy
 
-    def swapped(read: Path, written: Path) -> Path:
+    def swapped(read: Path, written: Path) -> str:
         if read.name == "tokenizer.json":
             write_pickle(read)
-        return Path(copy(read, written))
+        return copy(read, written)
 
-    monkeypatch.setattr(shutil, "copyfile", swapped)
+    monkeypatch.setattr(blobs, "_copy", swapped)
     with pytest.raises(FormatRefusedError, match=r"`tokenizer\.json` can hold a pickle"):
         registry.push(source, "chat", "ann")
     assert registry.tables.versions() == []

@@ -52,8 +52,8 @@ def redacted(text: str) -> str:
     for name, hints, form in TAKEN:
         if digits >= hints if isinstance(hints, int) else _holds(small, hints):
             text = form.sub(f"<{name}>", text)
-    if max(map(len, small.split()), default=0) < LONG_LEAST:
-        return text
+    if not digits or max(map(len, small.split()), default=0) < LONG_LEAST:
+        return text  # nothing long, or nothing that mixes
     return LONG.sub(lambda found: "<secret>" if _mixes(found[0]) else found[0], text)
 
 

@@ -11,10 +11,12 @@ import hashlib
 import json
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ FACTS_TYPE = "application/vnd.twofold.model.facts.v1+json"
 FILE_TYPE = "application/octet-stream"
 REFERENCE = "org.opencontainers.image.ref.name"
 PARTIAL = ".partial-"
+# Of a file that is copied: read at once, before and behind what is written at most, and between two flushes.
+PIECE_BYTES, PIECES_MOST, FLUSHED_BYTES = 1 << 20, 16, 32 << 20
 MANIFEST_BYTES_MAX = 16 << 20
 
 
@@ -226,14 +230,40 @@ def _index_text(manifests: Sequence[Mapping[str, Any]]) -> str:
 def _copy(source: Path, target: Path) -> str:
     """Write a file's bytes anew, flushed to disk; the SHA-256 of what was written.
 
-    The digest is of the copy, and is made while the disk is waited for: the two together cost as one.
+    The digest is made, and the disk read and waited for, beside each other: all together takes little longer
+    than the slowest of them.
     """
-    shutil.copyfile(source, target)
-    with ThreadPoolExecutor(1) as beside:
-        flushed = beside.submit(flush, target)
-        digest = sha256_of(target)
-        flushed.result()
-    return digest
+    digest, hashed, unflushed_bytes = hashlib.sha256(), deque[Future[None]](), 0
+    with (
+        source.open("rb", buffering=0) as old,
+        target.open("wb", buffering=0) as new,
+        ThreadPoolExecutor(1) as hashing,
+        ThreadPoolExecutor(1) as flushing,
+    ):
+        flushed = flushing.submit(lambda: None)
+        for piece in _read_ahead(old):
+            hashed.append(hashing.submit(digest.update, piece))
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[new.write(rest) :]
+            if len(hashed) > PIECES_MOST:
+                hashed.popleft().result()
+            unflushed_bytes += len(piece)
+            if unflushed_bytes >= FLUSHED_BYTES and flushed.done():
+                flushed.result()
+                flushed, unflushed_bytes = flushing.submit(os.fsync, new.fileno()), 0
+        for each in (*hashed, flushed, flushing.submit(os.fsync, new.fileno())):
+            each.result()
+    return digest.hexdigest()
+
+
+def _read_ahead(file: FileIO) -> Iterator[bytes]:
+    """Pieces of a file, the next ones read while one is worked on."""
+    with ThreadPoolExecutor(1) as reading:
+        pieces = deque(reading.submit(file.read, PIECE_BYTES) for _ in range(PIECES_MOST))
+        while piece := pieces.popleft().result():
+            pieces.append(reading.submit(file.read, PIECE_BYTES))
+            yield piece
 
 
 def _settle(partial: Path, target: Path) -> None:
