@@ -70,7 +70,7 @@ def seconds(action: Callable[[], object], *cold: Path) -> float:
 
 
 def copied(source: Path, target: Path) -> None:
-    """As `cp` does it, and on the disk when it is over: what no push can be faster than."""
+    """As `cp` does it, and on the disk when it is over: to hold a push and a pull against."""
     shutil.copyfile(source, target)
     flush(target)
 

@@ -11,6 +11,12 @@ def test_logs_are_to_cost_2_percent_at_most() -> None:
     assert verdict(Compared(1.0201, 1.0, 1.04)).endswith(": missed")
 
 
+def test_what_logs_add_is_held_against_an_answer_with_plain_lines() -> None:
+    from bench.gateway_logs import Turn, added_ratios
+
+    assert added_ratios([Turn(9.0, 0.3)], [Turn(10.0, 0.1)]) == [1.02]
+
+
 def test_a_push_is_to_run_at_70_percent_of_hashing() -> None:
     from bench.registry import beside_hashing
 

@@ -177,6 +177,12 @@ def test_the_model_is_named_after_its_folder_or_what_it_says(read: Callable[...,
             "",
             "int4",
         ),
+        (
+            {"format": "float-quantized", "config_groups": {"a": {"weights": {"num_bits": 8}}}},
+            "bfloat16",
+            "fp8",
+        ),
+        ({"format": "int-quantized", "config_groups": {"a": {"weights": {"num_bits": 8}}}}, "", "int8"),
     ],
 )
 def test_the_format_of_the_weights_follows_the_quantisation(
@@ -184,6 +190,17 @@ def test_the_format_of_the_weights_follows_the_quantisation(
 ) -> None:
     model = read(LLAMA | {"quantization_config": quantisation, "torch_dtype": dtype})
     assert model.native_format == format_name
+
+
+def test_weights_have_a_scale_a_block_where_one_of_two_tools_says_so(read: Callable[..., Any]) -> None:
+    group = {"weights": {"num_bits": 8, "block_structure": [128, 128]}}
+    stated = {"format": "float-quantized", "config_groups": {"a": group}}
+    assert read(LLAMA | {"quantization_config": stated}).fp8_blocks
+    assert read(
+        LLAMA | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 1]}}
+    ).fp8_blocks
+    group["weights"]["block_structure"] = None  # type: ignore[assignment]
+    assert not read(LLAMA | {"quantization_config": stated}).fp8_blocks
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,11 +44,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of four files, of which the oldest lines are deleted, with a line that tells of lost ones."""
     path = tmp_path_factory.mktemp("whole") / "r.jsonl"
     log = ChainedFile(path, LIMIT_BYTES, 4, KEY)
-    for number in range(37):
+    for number in range(46):
         log.append(said(number))
         if number == 20:
             log.lost_lines, log._number = 2, log._number + 2  # as if two had been dropped
-        log.flush()
+        if number % 3 == 2:  # the last of three carries their seal
+            log.flush()
     log.stop()
     found = check_chained(path, KEY)
     assert not found.broken and found.lost_count == 2 and len(written_files(path)) == 4 and found.first > 1
@@ -192,6 +194,37 @@ def test_a_line_that_who_has_no_key_puts_in_is_found_though_all_behind_it_is_hun
     lines[at:at] = made
     file.write_bytes(b"".join(line + b"\n" for line in lines))
     assert is_found(path)
+
+
+@given(data=st.data(), behind=st.sampled_from(["kept", "dropped", "garbled", "cut off"]))
+def test_what_is_named_begins_no_later_than_what_was_written_anew_without_the_key(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, behind: str
+) -> None:
+    """INV-38. What stands before the first place, and before the numbers that it names, is as it was."""
+    path = tmp_path_factory.mktemp("anew") / "r.jsonl"
+    log = ChainedFile(path, 1 << 20, 1, KEY)
+    for number in range(24):
+        log.append(said(number))
+        if number % 3 == 2:
+            log.write_lines()
+    log.stop()
+    lines = [line[:-1] for line in lines_of(path)]
+    begin = data.draw(st.integers(0, 22))
+    end = data.draw(st.integers(begin + 1, 23))
+    for at in range(begin, end):
+        before = digest_of_line(lines[at - 1]) if at else json.loads(lines[0])["before"]
+        lines[at] = hung(f'{said(99)[:-1]},"number":{at + 1}}}', before).encode()
+    match behind:
+        case "dropped":
+            del lines[end]
+        case "garbled":
+            lines[end] = b"garbage"
+        case "cut off":
+            del lines[end:]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    found = check_chained(path, KEY)
+    places = [[each.line or len(lines) + 1, *map(int, re.findall(r"\d+", each.why))] for each in found.broken]
+    assert places and min(places[0]) <= begin + 1, found.broken
 
 
 def _without_place(line: bytes) -> str:

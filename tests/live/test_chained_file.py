@@ -104,7 +104,8 @@ def test_dropped_moved_and_added_lines_are_found_and_named(change, line, why, ke
     lines = path.read_bytes().splitlines()
     change(lines)
     path.write_bytes(b"".join(each + b"\n" for each in lines))
-    assert whys(path, key)[0] == ("r.jsonl", line, why)
+    file, found, said = whys(path, key)[0]
+    assert (file, found) == ("r.jsonl", line) and said.partition("; ")[0] == why
 
 
 @pytest.mark.parametrize("key", [KEY, None])
@@ -124,10 +125,10 @@ def test_a_log_that_somebody_else_wrote_whole_has_no_seals_of_ours(tmp_path: Pat
     path = written(tmp_path / "r.jsonl", key=b"o" * 32)
     assert whys(path)[0] == (
         *("r.jsonl", 3),
-        "it, or one from number 1 on, was changed: its seal does not fit",
+        "it was changed: its seal does not fit; nothing vouches for number 1 and those behind it",
     )
     bare = written(tmp_path / "bare.jsonl", key=None)
-    assert whys(bare)[0] == ("bare.jsonl", 1, "it has no seal")
+    assert whys(bare)[0][1] == 1 and whys(bare)[0][2].startswith("it has no seal; ")
 
 
 def test_lines_that_vanish_while_nobody_writes_are_found_after_the_next_start(tmp_path: Path) -> None:
@@ -370,7 +371,8 @@ def test_a_key_that_others_read_or_a_log_that_is_not_there_is_refused(tmp_path: 
     ]
     path.write_bytes(path.read_bytes().replace(b'"r4"', b'"r9"'))
     with pytest.raises(
-        AlteredError, match="number 5, the line before it, or one from number 4 on, was changed"
+        AlteredError,
+        match="number 5, the line before it, was changed; nothing vouches for number 4 and those behind it",
     ) as caught:
         verify_log(path)
     assert str(caught.value).startswith("requests.jsonl:6:1")
@@ -524,11 +526,43 @@ def test_lines_that_were_written_anew_without_the_key_are_named_from_the_first_t
         forged.append(json.dumps(said, separators=(",", ":")).encode())
         before = hashlib.sha256(forged[-1]).hexdigest()
     path.write_bytes(b"".join(line + b"\n" for line in forged))
-    assert whys(path)[0][2] == "it, or one from number 1 on, was changed: the head knows another"
+    unsure = "; nothing vouches for number 1 and those behind it"
+    assert whys(path)[0][2] == f"it was changed: the head knows another{unsure}"
     written(path, 1)  # a writer that finds them says so for good
     found = [why for _, _, why in whys(path)]
-    assert found[0] == "number 9, the line before it, or one from number 1 on, was changed"
-    assert "no seal is for number 1 and those behind it" in found[1]
+    assert found[0] == f"number 9, the line before it, was changed{unsure}"
+    assert found[1].endswith(unsure)
+
+
+def test_an_end_that_the_disk_will_not_cut_off_is_cut_off_before_anything_is_written_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # INV-39
+    path = written(tmp_path / "r.jsonl", 3)
+    whole, head = path.read_bytes(), head_path(path).read_bytes()
+    log = ChainedFile(path, 1 << 20, 2, KEY)
+    for number in (3, 4):
+        log.append(json.dumps({"request_id": f"r{number}"}))
+    log.write_lines()
+    log.close()
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))  # a kill: the seal is missing
+    assert path.read_bytes().startswith(whole)
+    head_path(path).write_bytes(head)
+    truncate, refused = os.truncate, [OSError(errno.ENOSPC, "full")]
+
+    def once(file: int, size: int) -> None:
+        if refused:
+            raise refused.pop()
+        truncate(file, size)
+
+    monkeypatch.setattr(os, "truncate", once)
+    log = ChainedFile(path, 1 << 20, 2, KEY)
+    assert not refused and log.refusal is not None
+    for number in (5, 6):
+        log.append(json.dumps({"request_id": f"r{number}"}))
+    log.flush()
+    log.stop()
+    assert not whys(path)
+    assert [json.loads(line)["number"] for line in lines_of(path)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_start_reads_the_end_of_a_long_file_alone(tmp_path: Path) -> None:

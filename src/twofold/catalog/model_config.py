@@ -1,6 +1,7 @@
 """A Hugging Face config.json becomes a `Model`. It is data: `auto_map` and other code is never run."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,7 @@ QUANTISED = (
     ("gptq", "int4"),
     ('"num_bits": 4', "int4"),
     ("load_in_4bit", "int4"),
+    ("float-quantized", "fp8"),
     ('"num_bits": 8', "int8"),
     ("load_in_8bit", "int8"),
 )
@@ -63,6 +65,13 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
+def _holds_config(folder: Path) -> bool:
+    try:
+        return (folder / "config.json").is_file()
+    except OSError:  # such a name, or somebody else's folder
+        return False
+
+
 def model_called(text: str, catalog: Catalog) -> tuple[Model, Path | None]:
     """Of the catalogue, or one's own and its config.json. Raises UnknownNameError, ModelConfigError."""
     config = _own_config(text)
@@ -71,7 +80,7 @@ def model_called(text: str, catalog: Catalog) -> tuple[Model, Path | None]:
     try:
         return catalog.model(text), None
     except UnknownNameError as error:
-        if _is_folder(Path(text)) and Path(text, "config.json").is_file():  # as a repository's name, too
+        if _holds_config(Path(text)):  # as a repository's name, too
             error.hint = f"write `./{text}` for the model whose config.json is in that folder"
         raise
 
@@ -104,7 +113,7 @@ def read_model_config(path: Path) -> Model:
         tied_embeddings=fields.flag("tie_word_embeddings", default=family.tied),
         max_context_tokens=fields.count(*CONTEXT, default=0),
         native_format=_native_format(fields),
-        fp8_blocks=bool(fields.nested("quantization_config").get("weight_block_size")),
+        fp8_blocks=_in_blocks(fields.nested("quantization_config")),
         kv_format=_kv_format(fields),
         mtp_layers=fields.count(*FURTHER, default=0),
         source=f"config of {fields.name}",
@@ -214,6 +223,11 @@ def _native_format(fields: ConfigFields) -> str:
             return name
     kind = fields.word("torch_dtype", "dtype", default="bfloat16").removeprefix("torch.")
     return {"float32": "fp32", "float16": "fp16", "float8_e4m3fn": "fp8", "int8": "int8"}.get(kind, "bf16")
+
+
+def _in_blocks(stated: Mapping[str, Any]) -> bool:
+    """Whether weights have a scale for each block, as two tools write it."""
+    return bool(stated.get("weight_block_size")) or '"block_structure": [' in json.dumps(stated)
 
 
 def _kv_format(fields: ConfigFields) -> str:

@@ -59,7 +59,7 @@ def format_figures(samples: Sequence[Sample], family: str) -> tuple[tuple[Figure
     """How long each operation takes in each format over the usual one, and what has no kernel here.
 
     Formula  seconds / those of the same operation and phase in the suite's first format; its ends are the
-             lowest over the highest, and the highest over the lowest
+             first decile over the last of those, and the last over the first
     Limits   nothing in the usual format: no ratio.
     """
     usual, found, missing = suite_for(family).format, list[Figure](), list[str]()

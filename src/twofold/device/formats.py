@@ -32,6 +32,8 @@ def format_samples(bench: Bench) -> Iterator[Sample]:
             try:
                 call = calling(bench.device, getattr(torch, kind), rows, width)
                 call()
+            except torch.OutOfMemoryError:
+                raise
             except NO_KERNEL:
                 yield Sample(KERNEL, sizes, ())
             else:

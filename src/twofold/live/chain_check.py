@@ -32,7 +32,7 @@ class Checked:
     line_count: int
     note_count: int  # of them: what the log says of itself
     lost_count: int  # that no disk would take, as the file itself says
-    torn_count: int  # that were cut off at a restart, as it says too
+    torn_count: int  # how often a restart cut off an end, as it says too
     unended_bytes: int  # behind the last line that is vouched for: being written, or left by a kill
     digest: str  # of the newest line: kept elsewhere, it vouches for all before
     sealed: bool  # by a key that is here; else the chain alone was checked
@@ -120,8 +120,6 @@ class _Check:
             self.loose[f"note {note['log']}"] += 1
         if note.get("log") == UNVOUCHED:
             why = f"the writer began here, and found other lines than it had left, behind {note.get('after')}"
-            if self.key is not None and self.sure_number < self.number:
-                why += f"; no seal is for number {self.sure_number + 1} and those behind it"
             self._broken(file, line_number, why)
         self.before, self.number, self.first = digest, link.number, self.first or link.number
         if link.seal or link.number in kept or link.number == self.told_number:
@@ -148,24 +146,18 @@ class _Check:
     def _changed(self, link: Link, digest: str, kept: set[str]) -> str:
         """Why it is not the line that was written; "" where nothing tells."""
         was_blamed, self.blamed = self.blamed, True
-        others = self._others(link.number)
         if link.seal and not is_sealed(link, self.key):
-            return f"it{others} was changed: its seal does not fit"
+            return "it was changed: its seal does not fit"
         if kept - {digest}:
-            return f"it{others} was changed: another number {link.number} was kept elsewhere"
+            return f"it was changed: another number {link.number} was kept elsewhere"
         if self.head is not None and link.number == self.head.number:
             self.found_head = True
             if digest != self.head.digest:
-                return f"it{others} was changed: the head knows another"
+                return "it was changed: the head knows another"
         if kept:
             self.kept_number = link.number
         self.blamed = was_blamed
         return ""
-
-    def _others(self, number: int) -> str:
-        """What else may have been changed where a change shows at a number: all since one that was sure."""
-        first = self.sure_number + 1
-        return f", or one from number {first} on," if self.key is not None and first < number else ""
 
     def _moved(self, link: Link, note: dict[str, Any]) -> str:
         """Why it does not stand where it was written; "" where it does."""
@@ -182,8 +174,7 @@ class _Check:
 
     def _why(self, link: Link) -> str:
         if link.number == self.number + 1:
-            others = self._others(self.number)
-            return f"number {self.number}, the line before it{others or ','} was changed"
+            return f"number {self.number}, the line before it, was changed"
         if link.number == self.number + 2:
             return f"number {self.number + 1} is missing before it"
         if link.number > self.number:
@@ -222,6 +213,10 @@ class _Check:
             self._broken(path, 0, f"number {head.number} is not there, which the head tells of")
 
     def _broken(self, file: Path, line: int, why: str) -> None:
+        """Name a place, and since which line nothing vouches for what stands before it."""
+        if self.key is not None and self.sure_number < self.number:
+            unsure = max(self.sure_number + 1, self.first)
+            why += f"; nothing vouches for number {unsure} and those behind it"
         self.places.append(Place(file, line, why))
 
 

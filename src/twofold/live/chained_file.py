@@ -127,8 +127,12 @@ class ChainedFile(LineFile):
         super()._open()
         loose_bytes, _ = self._loose_end()
         if loose_bytes and self._file is not None:
+            try:
+                os.truncate(self._file, self._size_bytes - loose_bytes)
+            except OSError:  # nothing may be written behind them: it is tried again at the next flush
+                self.close()
+                raise
             self._size_bytes -= loose_bytes
-            os.truncate(self._file, self._size_bytes)
             self.cut_bytes += loose_bytes
         if self.cut_bytes > cut_bytes:
             self._waiting.insert(0, note_line(TORN, bytes=self.cut_bytes - cut_bytes))

@@ -24,7 +24,7 @@ def top_lines(status: ServiceStatus) -> list[str]:
 def checked_log(found: Checked) -> list[str]:
     """How much of a log of requests was read, what of it was checked, and the digest to keep elsewhere."""
     lost = f", {found.lost_count:,} lost to a full disk" if found.lost_count else ""
-    torn = f", {found.torn_count:,} torn by a kill and cut off" if found.torn_count else ""
+    torn = f", torn ends cut off: {found.torn_count:,}" if found.torn_count else ""
     count = found.line_count - found.note_count
     lines = [f"{count:,} decisions, numbers {found.first:,} to {found.number:,}{lost}{torn}"]
     if found.first > 1:
@@ -32,8 +32,9 @@ def checked_log(found: Checked) -> list[str]:
     if found.unended_bytes:
         lines.append(f"{found.unended_bytes:,} bytes at its end are vouched for by nothing, and say nothing")
     if found.sealed:
+        none = "none before these" if found.unended_bytes else "none"
         lines.append(
-            "each hangs on the one before, and seals by the key hold: none was changed, moved or dropped"
+            f"each hangs on the one before, and seals by the key hold: {none} was changed, moved or dropped"
         )
     else:
         lines.append("each hangs on the one before, to the newest that its head tells of")

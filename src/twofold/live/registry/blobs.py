@@ -230,8 +230,7 @@ def _index_text(manifests: Sequence[Mapping[str, Any]]) -> str:
 def _copy(source: Path, target: Path) -> str:
     """Write a file's bytes anew, flushed to disk; the SHA-256 of what was written.
 
-    The digest is made, and the disk read and waited for, beside each other: all together takes little longer
-    than the slowest of them.
+    The digest is made, and the disk read and waited for, beside each other.
     """
     digest, hashed, unflushed_bytes = hashlib.sha256(), deque[Future[None]](), 0
     with (
@@ -260,7 +259,8 @@ def _copy(source: Path, target: Path) -> str:
 def _read_ahead(file: FileIO) -> Iterator[bytes]:
     """Pieces of a file, the next ones read while one is worked on."""
     with ThreadPoolExecutor(1) as reading:
-        pieces = deque(reading.submit(file.read, PIECE_BYTES) for _ in range(PIECES_MOST))
+        count = min(PIECES_MOST, os.fstat(file.fileno()).st_size // PIECE_BYTES + 1)
+        pieces = deque(reading.submit(file.read, PIECE_BYTES) for _ in range(count))
         while piece := pieces.popleft().result():
             pieces.append(reading.submit(file.read, PIECE_BYTES))
             yield piece
