@@ -103,6 +103,8 @@ def push_version(
     What a run exported and sealed tells itself what it was made from, where nobody says that.
     """
     with_digests = dict(_origin(each) for each in made_from)
+    if len(with_digests) < len(made_from):
+        raise ValueRefusedError("`--from` names a kind twice", hint="write each kind once")
     if (signature is None) != (public_key is None):
         raise ValueRefusedError(
             "a signature is checked by a key", hint="write both `--signature` and `--public-key`"
@@ -201,6 +203,8 @@ def evaluate_version(
     Raises MissingExtraError without `train`, ValueRefusedError for a set that cannot be read.
     """
     require_extra("train", *(["tasks"] if set(tasks) - {task_sets.OWN} else []))
+    if not texts.is_file():
+        raise FileError(f"`{texts}` is no file", hint="name a text or JSON lines that were held out: `--on`")
     opened = Registry(registry)
     described = measured(opened, reference, texts, who_of(by), alias, tell, tasks=tasks)
     return ShownVersion(described, opened.judge(described.version.text, alias, Limits()))
@@ -330,7 +334,7 @@ def _evaluated(model: Path, texts: Path, before: Path | None, tasks: Sequence[st
 def _origin(said: str) -> tuple[str, str]:
     """`data=sha256:…` as the two."""
     kind, equals, digest = said.partition("=")
-    if kind not in MADE_FROM or not equals or not digest:
+    if kind not in MADE_FROM or not equals or not digest or not digest.isprintable():
         hint = f"write KIND=DIGEST; kinds: {', '.join(MADE_FROM)}"
         raise ValueRefusedError(f"`{said}` does not say what it was made from", hint=hint)
     return kind, digest
@@ -344,8 +348,13 @@ def _text(path: Path) -> str:
 
 
 def who_of(by: str) -> str:
-    """Who does it: as told, or whoever runs this."""
-    return by or getpass.getuser()
+    """Who does it: as told, or whoever runs this. Raises ValueRefusedError for a name of several lines."""
+    who = by.strip() or getpass.getuser()
+    if not who.isprintable():
+        raise ValueRefusedError(
+            "`--by` is no name", hint="write a name in one line, without control characters"
+        )
+    return who
 
 
 def _data(described: Described) -> dict[str, Any]:

@@ -35,10 +35,19 @@ class Attachments:
             self._tables.attached(version, kind, digest, by)
 
     def put_bill(self, stored: Stored, version: Version, by: str) -> None:
-        """Its bill of materials, unless it has one."""
-        if all(kind != BILL for kind, _ in self.of(stored.digest)):
+        """Its bill of materials, unless it has one that can be read."""
+        if not any(
+            kind == BILL and self._is_whole(stored, digest) for kind, digest in self.of(stored.digest)
+        ):
             bill = bill_of(stored, version.text, version.pushed_at, installed())
             self.put(stored, version, BILL, to_json(bill), by)
+
+    def _is_whole(self, stored: Stored, digest: str) -> bool:
+        try:
+            self.read(stored, digest)
+        except AlteredError:
+            return False
+        return True
 
     def put_evaluation(self, stored: Stored, version: Version, report: Mapping[str, Any], by: str) -> None:
         """What was measured of a version, inside of `writing`: the last one put is what holds."""

@@ -1,9 +1,9 @@
 """An OCI image layout: files by their SHA-256, manifests that list them, and an index of the manifests.
 
-Any client of the format reads it (`skopeo inspect oci:FOLDER:NAME`). A file is written under another name and
-takes its own when it is whole; a manifest follows its files, the index follows the manifest. So a reader, and
-whoever is killed, finds every listed thing complete. Source: OCI image specification 1.1, image-layout.md,
-manifest.md; files are titled as `oras` does.
+Any client of the format reads it (`skopeo inspect --raw oci:FOLDER:NAME`). A file is written under another
+name and takes its own when it is whole; a manifest follows its files, the index follows the manifest. So a
+reader, and whoever is killed, finds every listed thing complete. Source: OCI image specification 1.1,
+image-layout.md, manifest.md; files are titled as `oras` does.
 """
 
 import fcntl
@@ -66,13 +66,22 @@ def make_layout(folder: Path) -> None:
     if (folder / LAYOUT).exists():
         return
     # Of one that was killed while it was made, there are just these.
-    halves = {"blobs", INDEX, f".{INDEX}.partial", f".{LAYOUT}.partial"}
-    if folder.exists() and {each.name for each in folder.iterdir()} - halves:
+    halves = {"blobs", INDEX, f".{INDEX}.partial", f".{LAYOUT}.partial", LOCK}
+    if folder.exists() and {each.name for each in folder.iterdir()} - halves - {LAYOUT}:
         raise FileError(f"`{folder}` holds files, and no registry", hint="name an empty folder, or a new one")
     make_private(folder)
-    (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
-    write_whole(folder / INDEX, _index_text(()))
-    write_whole(folder / LAYOUT, LAYOUT_TEXT)
+    with writing(folder):
+        if (folder / LAYOUT).exists():  # somebody else was first
+            return
+        (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+        write_whole(folder / INDEX, _index_text(()))
+        write_whole(folder / LAYOUT, LAYOUT_TEXT)
+
+
+def holds_any(folder: Path) -> bool:
+    """Whether anything was stored in a layout."""
+    kept = folder / "blobs" / "sha256"
+    return kept.exists() and any(not each.name.startswith(PARTIAL) for each in kept.iterdir())
 
 
 @contextmanager
@@ -95,9 +104,11 @@ def put_folder(
     What is stored already is not written again. Raises FileError for links and an empty folder, and what
     `check` does.
     """
-    for left in (folder / "blobs" / "sha256").glob(f"{PARTIAL}*"):  # by one that was killed
+    kept = folder / "blobs" / "sha256"
+    kept.mkdir(parents=True, exist_ok=True)
+    for left in kept.glob(f"{PARTIAL}*"):  # by one that was killed
         left.unlink()
-    sizes = {path.stat().st_size for path in (folder / "blobs" / "sha256").iterdir()}
+    sizes = {path.stat().st_size for path in kept.iterdir()}
     entries = [_put_file(folder, name, path, sizes, check) for name, path in plain_files(source)]
     if not entries:
         raise FileError(f"`{source}` holds no files", hint="push a folder with a checkpoint in it")
@@ -198,14 +209,38 @@ def _copy_checked(source: Path, copy: Path, entry: FileEntry, digest: str) -> No
         raise _altered(f"`{entry.path}` has other bytes than when it was pushed", digest)
 
 
-def write_index(folder: Path, named: Mapping[str, Stored], attached: Mapping[str, str]) -> None:
-    """The index: every named manifest, in the order of their names, then each attached one with its type."""
+def write_index(folder: Path, named: Mapping[str, str], attached: Mapping[str, str]) -> None:
+    """The index: every named manifest, in the order of their names, then each attached one with its type.
+
+    One whose manifest is gone is left out: `verify` names it.
+    """
+    listed = [({REFERENCE: name}, named[name], ARTEFACT_TYPE) for name in sorted(named)]
+    listed += [({}, digest, attached[digest]) for digest in sorted(attached)]
     manifests = [
-        {**_listed(folder, named[name].digest, ARTEFACT_TYPE), "annotations": {REFERENCE: name}}
-        for name in sorted(named)
+        {**_listed(folder, digest, kind), **({"annotations": said} if said else {})}
+        for said, digest, kind in listed
+        if blob(folder, _hex(digest)).exists()
     ]
-    manifests += [_listed(folder, digest, attached[digest]) for digest in sorted(attached)]
     write_whole(folder / INDEX, _index_text(manifests))
+
+
+def check_index(folder: Path, named: Mapping[str, str], newest: str) -> None:
+    """Raise AlteredError where the index names other models than these, or leaves one out.
+
+    The `newest` may be missing: a push was killed before it wrote the index, and the next writes it.
+    """
+    hint = "restore it from a copy; the next push or evaluation writes it anew as well"
+    try:
+        manifests = json.loads((folder / INDEX).read_text("utf-8"))["manifests"]
+        found = {
+            each["annotations"][REFERENCE]: each["digest"] for each in manifests if "annotations" in each
+        }
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise AlteredError(f"`{INDEX}` cannot be read: {error}", hint=hint) from error
+    for name in sorted({*named, *found}):
+        if found.get(name) != named.get(name) and not (name == newest and name not in found):
+            told = "leaves it out" if name not in found else f"says {str(found[name])[:19]}"
+            raise AlteredError(f"`{INDEX}` has another `{name}` than was pushed: it {told}", hint=hint)
 
 
 def blob(folder: Path, hexadecimal: str) -> Path:

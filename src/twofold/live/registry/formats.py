@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,15 +106,15 @@ def check_file(name: str, path: Path) -> None:
     suffix = Path(name).suffix.lower()
     if suffix in CODE_NAMES:
         raise FormatRefusedError(f"`{name}` is code", hint="a model enters as data alone: leave it out")
-    if name.endswith("config.json") and "auto_map" in _json_of(path, name):
-        raise FormatRefusedError(
-            f"`{name}` names code of its own (`auto_map`)", hint="export the model without remote code"
-        )
     # A header's first bytes are a length, which may look like a pickle's.
     if suffix in PICKLED_NAMES or (suffix != SAFETENSORS and _is_pickled(path)):
         raise FormatRefusedError(
             f"`{name}` can hold a pickle, which runs what it likes when it is opened",
             hint="convert it to safetensors",
+        )
+    if name.endswith("config.json") and "auto_map" in _json_of(path, name):
+        raise FormatRefusedError(
+            f"`{name}` names code of its own (`auto_map`)", hint="export the model without remote code"
         )
     if suffix == ".gguf":
         raise FormatRefusedError(
@@ -223,7 +224,7 @@ def _is_pickled_text(path: Path) -> bool:
 def _tensors(path: Path, name: str) -> Iterator[Tensor]:
     """Every tensor in a safetensors file, whose lengths must be those of the file."""
     header, start = _header(path, name)
-    ends = [start]
+    ends = [(0, 0)]
     for key, tensor in header.items():
         if key == "__metadata__":
             continue
@@ -236,9 +237,12 @@ def _tensors(path: Path, name: str) -> Iterator[Tensor]:
             raise _refused(name, f"tensor `{key}` is not described") from error
         if end - begin != size:
             raise _refused(name, f"tensor `{key}` is not as long as its shape says")
-        ends.append(start + end)
+        ends.append((begin, end))
         yield Tensor(key, dtype, tuple(shape))
-    if max(ends) != path.stat().st_size:
+    ends.sort()
+    if any(one[1] != other[0] for one, other in pairwise(ends)):
+        raise _refused(name, "its tensors overlap, or leave holes between them")
+    if start + ends[-1][1] != path.stat().st_size:
         raise _refused(name, "it is longer or shorter than its tensors")
 
 

@@ -4,6 +4,7 @@ Every reader checks before it trusts: the seal of a version, the digest of its m
 as it is copied. A release is refused with all the rules that it breaks, and the refusal is logged.
 """
 
+import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +19,7 @@ from twofold.live.registry.formats import check_file, model_facts, with_digests
 from twofold.live.registry.referrers import EVALUATION, SIGNATURE
 from twofold.live.registry.signatures import SignatureRefusedError, check_names, check_signature, sign
 from twofold.live.registry.stores import check_address, keep_address, open_store, tables_exist
-from twofold.live.registry.tables import NOTHING, AliasMove, Change, Tables, Version
+from twofold.live.registry.tables import NOTHING, AliasMove, Change, Tables, Version, check_name
 from twofold.live.seals import check_seal, key_of, sealed
 from twofold.live.training.artefact import describe_files, sha256_of, write_whole
 from twofold.policy.release import quality
@@ -28,6 +29,7 @@ SERVING, CANDIDATE = "serving", "candidate"  # what serves; what is tried beside
 VERSION, COPY = "version", "copy"  # what seals are for: a version, a copy of its files in another format
 MADE_FROM = ("data", "code", "run", "checkpoint", "parent", "quantised", "spec")
 MARKED = "made_from"
+MAKES_ONE = "`twofold registry push FOLDER NAME` makes one"
 LOG_MOST = 10  # lines of a version's log
 
 
@@ -81,12 +83,15 @@ class Registry:
         if make:
             blobs.make_layout(folder)
         elif not (folder / blobs.LAYOUT).exists():
-            raise FileError(
-                f"no registry in `{folder}`", hint="`twofold registry push FOLDER NAME` makes one"
-            )
+            raise FileError(f"no registry in `{folder}`", hint=MAKES_ONE)
         self.folder = folder
         named = folder if folder.name not in ("", "..") else folder.resolve()  # the key is called after it
         is_new = not tables_exist(folder)  # what is there was sealed: a new key would know nothing of it
+        if is_new and blobs.holds_any(folder):
+            what = f"the tables of the registry `{folder}` are gone: its models have neither names nor seals"
+            raise AlteredError(what, hint="restore them from a copy")
+        if is_new and not make:  # one that was killed while it was made
+            raise FileError(f"no registry in `{folder}`", hint=MAKES_ONE)
         self._key = key_of(named.with_name(f"{named.name}.key"), make=is_new)
         self.tables = Tables(open_store(folder, tables), self._key)
         self.attachments = Attachments(folder, self.tables)
@@ -117,6 +122,7 @@ class Registry:
         """
         if public_key is not None:
             check_signature(source, signature, public_key)
+        check_name(name)  # before anything is stored
         facts, origin = model_facts(source), {MARKED: dict(sorted((made_from or {}).items()))}
         with blobs.writing(self.folder):
             stored = blobs.put_folder(
@@ -281,7 +287,18 @@ class Registry:
                     blobs.take_out(self.folder, each.stored, Path(beside) / "files")
                     self._signature(each, Path(beside) / "files", public_key)
         self.tables.check()
+        if not reference:
+            self._check_index()
         return found
+
+    def _check_index(self) -> None:
+        try:
+            blobs.check_index(self.folder, self._named(), self.tables.newest_pushed())
+        except AlteredError:
+            if not os.access(self.folder, os.W_OK):
+                raise
+            with blobs.writing(self.folder):  # somebody may have been about to write it
+                blobs.check_index(self.folder, self._named(), self.tables.newest_pushed())
 
     def approve(self, reference: str, by: str, why: str) -> Described:
         """Vouch for a version. Raises AlteredError for one that was not sealed here."""
@@ -323,7 +340,8 @@ class Registry:
             broken = self.judge(version.text, beside or alias, limits)
             if not broken:
                 self.tables.check()  # approvals and figures that nobody logged pass no rule
-                return self.tables.move(version.name, alias, version.version, by, why)
+                told = "; ".join(filter(None, (why, limits.unusual)))
+                return self.tables.move(version.name, alias, version.version, by, told)
             found = {each.rule: each.figure for each in broken}
             self.tables.refused(f"promotion to {alias}", version, by, found)
         raise ReleaseRefusedError(
@@ -471,9 +489,10 @@ class Registry:
         return self.attachments.signature_by(described.stored, described.version, files, public_key)
 
     def _write_index(self) -> None:
-        versions = self.tables.versions()
-        stored = {each.text: blobs.read_stored(self.folder, each.digest) for each in versions}
-        blobs.write_index(self.folder, stored, self.attachments.types())
+        blobs.write_index(self.folder, self._named(), self.attachments.types())
+
+    def _named(self) -> dict[str, str]:
+        return {each.text: each.digest for each in self.tables.versions()}
 
 
 def _candidates(moves: Iterable[AliasMove]) -> set[int]:

@@ -8,7 +8,7 @@ import sqlite3
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,10 @@ POSTGRES = Dialect(
 class SqlStore:
     """An open connection that commits by itself outside of `whole`. Mutable: it is one."""
 
-    def __init__(self, connection: Any, dialect: Dialect, failed: type[Exception]) -> None:
+    def __init__(self, connection: Any, dialect: Dialect, failed: type[Exception], *first: str) -> None:
         self._connection, self._dialect, self._failed = connection, dialect, failed
         self._finish = weakref.finalize(self, connection.close)
-        for statement in TABLES:
+        for statement in (*first, *TABLES):
             self._ask(statement.format(number=dialect.number))
 
     @contextmanager
@@ -106,11 +106,23 @@ def sqlite(folder: Path) -> SqlStore:
     path = folder / FILE
     if not path.exists():  # to close a file takes from a process all locks that it has on it elsewhere
         os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
+    if not os.access(folder, os.W_OK):
+        return _read_only(path)
     # One thread uses it; what nobody closed is closed by whichever thread finds that it is garbage.
     file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
-    file.execute("pragma journal_mode=wal")
-    file.execute("pragma synchronous=full")
-    return SqlStore(file, SQLITE, sqlite3.Error)
+    return SqlStore(file, SQLITE, sqlite3.Error, "pragma journal_mode=wal", "pragma synchronous=full")
+
+
+def _read_only(path: Path) -> SqlStore:
+    """The same where nothing can be written, so that nobody else writes. Raises TablesError where what was
+    written last is not in the file yet."""
+    beside = path.with_name(f"{path.name}-wal")
+    if beside.exists() and beside.stat().st_size:
+        hint = "open it once where it can be written, or copy it to such a place"
+        raise TablesError(f"the registry cannot be written, and `{beside.name}` holds rows of it", hint=hint)
+    address = f"{path.resolve().as_uri()}?immutable=1"
+    file = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+    return SqlStore(file, replace(SQLITE, begin=("begin",)), sqlite3.Error)
 
 
 def postgres(url: str) -> SqlStore:

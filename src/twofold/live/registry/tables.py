@@ -191,6 +191,11 @@ class Tables:
         told = map(json.loads, self.log())
         return [_change(said) for said in told if str(said["on"]).rpartition(":")[0] == name]
 
+    def newest_pushed(self) -> str:
+        """The version that was added last, as people write it; "" of none."""
+        told = (json.loads(line) for line in reversed(self.log()))
+        return next((str(said["on"]) for said in told if said["what"] == "push"), "")
+
     def newest(self) -> str:
         """The digest of the newest line; "" while there is none."""
         row = self._store.newest("log")
@@ -209,8 +214,7 @@ class Tables:
 
     def check(self) -> None:
         """Raise AlteredError where the log was changed, or where a table says other than what it tells."""
-        with self.whole():  # nobody writes between the two
-            self.check_log()
+        with self.whole():  # nobody writes between the two; the log is checked
             told, found = _told_by(self.log()), {what: self._said(what) for what in TOLD}
         for what in TOLD:
             if not same(found[what], told[what], ordered=what in LAST_COUNTS):
@@ -235,13 +239,17 @@ class Tables:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """All that is written inside, or nothing; what is inside of another is part of it."""
+        """All that is written inside, or nothing; what is inside of another is part of it.
+
+        Raises AlteredError where the log is not as it was written.
+        """
         self._depth += 1
         try:
             if self._depth > 1:
                 yield
             else:
                 with self._store.whole():
+                    self.check_log()  # nothing is hung on a log that somebody else changed
                     yield
         finally:
             self._depth -= 1

@@ -7,7 +7,7 @@ is not told is none. R-045, R-163 and R-178 are decided here.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,20 @@ class Limits:
     formats: tuple[str, ...] = ("safetensors", "compressed-tensors")  # that the engine reads
     token_count_least: int = 1000
 
+    @property
+    def unusual(self) -> str:
+        """Those that are not the usual ones, in words for a log; "" where all are.
+
+        >>> Limits(approvals_least=0).unusual
+        'limits: approvals_least 0'
+        """
+        found, usual = list[str](), Limits()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != getattr(usual, field.name):
+                found.append(f"{field.name} {'not asked' if value is None else value}")
+        return f"limits: {', '.join(found)}" if found else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -153,13 +167,20 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _approval(new: Release, limits: Limits) -> Iterator[Refusal]:
-    people = {who for who in new.approved_by if limits.own_approval_counts or who != new.pushed_by}
+    pushed_by = _person(new.pushed_by)
+    people = {_person(who) for who in new.approved_by}
+    people -= set() if limits.own_approval_counts else {pushed_by}
     if len(people) < limits.approvals_least:
         own = " besides who pushed it" if not limits.own_approval_counts else ""
         found = f"{len(people)} of {limits.approvals_least} approvals{own}"
         yield Refusal(
             "approval", found, "`registry approve` by somebody else" if own else "`registry approve`"
         )
+
+
+def _person(name: str) -> str:
+    """The same for spellings that people take for one."""
+    return " ".join(name.casefold().split())
 
 
 def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[Refusal]:

@@ -1,0 +1,233 @@
+"""A registry of which something is lost, altered or read-only says so, and does what is left to do."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from twofold.app.registering import push_version, who_of
+from twofold.core.errors import AlteredError, FileError, ValueRefusedError
+from twofold.live.registry.formats import FormatRefusedError
+from twofold.live.registry.referrers import BILL
+from twofold.live.registry.registry import Registry
+from twofold.live.registry.stores import TablesError
+from twofold.policy.release.rules import Evaluation, Limits
+
+HEADER = {"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}
+
+
+def model(folder: Path, value: int = 1, header: dict[str, object] | None = None, size: int = 4) -> Path:
+    folder.mkdir(parents=True)
+    text = json.dumps(HEADER if header is None else header).encode()
+    data = len(text).to_bytes(8, "little") + text + bytes([value] * size)
+    (folder / "model.safetensors").write_bytes(data)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    return folder
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    opened = Registry(tmp_path / "registry", make=True)
+    for value in (1, 2):
+        opened.push(model(tmp_path / f"model-{value}", value), "chat", "ann")
+    return opened
+
+
+def blob(registry: Registry, digest: str) -> Path:
+    return registry.folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+
+def _swapped(text: str) -> str:
+    index = json.loads(text)
+    named = [each for each in index["manifests"] if "annotations" in each]
+    named[0]["digest"], named[1]["digest"] = named[1]["digest"], named[0]["digest"]
+    return json.dumps(index)
+
+
+def _without_the_first(text: str) -> str:
+    index = json.loads(text)
+    del index["manifests"][0]
+    return json.dumps(index)
+
+
+@pytest.mark.parametrize("change", [_swapped, _without_the_first, lambda _: "{}", lambda _: "no JSON"])
+def test_an_index_that_tells_others_another_model_is_found(
+    registry: Registry, change: Callable[[str], str]
+) -> None:
+    index = registry.folder / "index.json"
+    registry.verify()
+    index.write_text(change(index.read_text()))
+    with pytest.raises(AlteredError, match=r"index\.json"):
+        registry.verify()
+    registry.evaluated("chat", Evaluation("a" * 64, 5000, 2.0), "ann")
+    registry.verify()
+
+
+def test_an_index_without_what_was_pushed_last_is_what_a_kill_leaves(registry: Registry) -> None:
+    index = registry.folder / "index.json"
+    told = json.loads(index.read_text())
+    told["manifests"] = [
+        each for each in told["manifests"] if "chat:2" not in each.get("annotations", {}).values()
+    ]
+    index.write_text(json.dumps(told))
+    registry.verify()
+
+
+def test_tables_that_are_gone_are_no_empty_registry(registry: Registry) -> None:
+    registry.close()
+    for path in registry.folder.glob("registry.sqlite*"):
+        path.unlink()
+    for make in (False, True):
+        with pytest.raises(AlteredError, match=r"the tables of the registry .* are gone"):
+            Registry(registry.folder, make=make)
+
+
+def test_tables_that_are_no_database_are_told_as_input(registry: Registry) -> None:
+    registry.close()
+    for path in registry.folder.glob("registry.sqlite-*"):
+        path.unlink()
+    (registry.folder / "registry.sqlite").write_bytes(b"garbage" * 1000)
+    with pytest.raises(TablesError, match="not a database"):
+        Registry(registry.folder)
+
+
+def test_a_layout_without_tables_is_no_registry_yet(tmp_path: Path) -> None:
+    """A kill, or tables elsewhere that were not reached."""
+    url = "postgresql://127.0.0.1:1/x"
+    pytest.importorskip("psycopg", reason="needs the extra [postgres]: `make extras`")
+    with pytest.raises(TablesError):
+        Registry(tmp_path / "other", make=True, tables=url)
+    with pytest.raises(FileError, match="no registry in"):
+        Registry(tmp_path / "other")
+    with pytest.raises(TablesError):  # and not that they are elsewhere
+        Registry(tmp_path / "other", make=True, tables=url)
+
+
+def test_what_cannot_be_written_can_be_read(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.close()
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != registry.folder)
+    opened = Registry(registry.folder)
+    opened.verify()
+    opened.pull("chat:1", tmp_path / "out")
+    assert opened.trace("chat:1")
+    with pytest.raises(TablesError, match="readonly"):
+        opened.approve("chat:1", "bob", "")
+    (registry.folder / "registry.sqlite-wal").write_bytes(b"rows")
+    with pytest.raises(TablesError, match="holds rows of it"):
+        Registry(registry.folder)
+
+
+PUSH = """
+import sys
+from pathlib import Path
+from twofold.live.registry.registry import Registry
+print(flush=True)
+sys.stdin.readline()
+Registry(Path(sys.argv[1]), make=True).push(Path(sys.argv[2]), "chat", "ann")
+"""
+
+
+def test_two_first_pushes_at_once_make_one_registry(tmp_path: Path) -> None:
+    for turn in range(3):
+        folder = tmp_path / f"registry-{turn}"
+        pushes = [
+            subprocess.Popen(
+                [sys.executable, "-c", PUSH, folder, model(tmp_path / f"{turn}-{value}", value)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for value in (1, 2)
+        ]
+        for each in pushes:
+            assert each.stdout is not None
+            each.stdout.readline()  # it stands ready
+        for each in pushes:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        for each in pushes:
+            each.communicate()
+        assert [each.returncode for each in pushes] == [0, 0]
+        assert len(Registry(folder).verify()) == 2
+
+
+def test_a_bill_of_materials_that_is_gone_comes_with_the_next_push(
+    registry: Registry, tmp_path: Path
+) -> None:
+    (bill,) = [digest for kind, digest in registry.describe("chat:1").attached if kind == BILL]
+    blob(registry, bill).unlink()
+    with pytest.raises(AlteredError):
+        registry.verify()
+    registry.push(tmp_path / "model-1", "chat", "ann")
+    registry.verify()
+
+
+def test_a_manifest_that_is_gone_stands_in_no_other_models_way(registry: Registry, tmp_path: Path) -> None:
+    blob(registry, registry.find("chat:2").digest).unlink()
+    assert registry.push(model(tmp_path / "new", 3), "other", "ann").version.text == "other:1"
+    registry.verify("other")
+    with pytest.raises(AlteredError):
+        registry.verify()
+
+
+def test_nothing_is_hung_on_a_log_that_somebody_changed(registry: Registry, tmp_path: Path) -> None:
+    registry.tables._store._connection.execute("delete from log where number = 2")  # type: ignore[attr-defined]
+    for action in (
+        lambda: registry.approve("chat:1", "bob", ""),
+        lambda: registry.push(model(tmp_path / "new", 3), "chat", "ann"),
+        lambda: registry.branch("chat:1", "own", "ann"),
+    ):
+        with pytest.raises(AlteredError, match="of the log"):
+            action()
+    assert len(registry.tables.versions()) == 2
+
+
+HOLE = {"w": {"dtype": "U8", "shape": [4], "data_offsets": [4, 8]}}
+OVER = {"v": HEADER["w"], **HEADER}
+
+
+@pytest.mark.parametrize(("header", "size"), [(HOLE, 8), (OVER, 4)])
+def test_weights_with_holes_or_that_overlap_do_not_enter(
+    registry: Registry, tmp_path: Path, header: dict[str, object], size: int
+) -> None:
+    with pytest.raises(FormatRefusedError, match="overlap, or leave holes"):
+        registry.push(model(tmp_path / "new", 3, header, size), "chat", "ann")
+
+
+def test_a_bad_name_is_refused_before_anything_is_stored(registry: Registry, tmp_path: Path) -> None:
+    before = len(list((registry.folder / "blobs" / "sha256").iterdir()))
+    with pytest.raises(ValueRefusedError, match="no name of a model"):
+        registry.push(model(tmp_path / "new", 3), "BAD", "ann")
+    assert len(list((registry.folder / "blobs" / "sha256").iterdir())) == before
+
+
+def test_other_spellings_of_who_pushed_it_are_nobody_else(registry: Registry) -> None:
+    for who in ("ann ", "Ann", " ANN"):
+        registry.approve("chat:1", who, "")
+    rules = {each.rule for each in registry.judge("chat:1", "serving", Limits())}
+    assert "approval" in rules
+    registry.approve("chat:1", "bob", "")
+    assert "approval" not in {each.rule for each in registry.judge("chat:1", "serving", Limits())}
+
+
+def test_limits_that_were_not_the_usual_ones_stand_in_the_log(registry: Registry) -> None:
+    registry.evaluated("chat:1", Evaluation("a" * 64, 5000, 2.0, calibration_error_fraction=0.0), "ann")
+    registry.promote("chat:1", "ann", "now", Limits(approvals_least=0))
+    assert registry.tables.changes("chat")[-1].why == "now; limits: approvals_least 0"
+
+
+def test_names_of_several_lines_and_kinds_that_are_told_twice_are_refused(tmp_path: Path) -> None:
+    assert who_of(" ann ") == "ann"
+    with pytest.raises(ValueRefusedError, match="`--by`"):
+        who_of("ann\nroot")
+    source = model(tmp_path / "source")
+    for told in (["data=a", "data=b"], ["data=a\nb"]):
+        with pytest.raises(ValueRefusedError):
+            push_version(source, "chat", tmp_path / "r", "ann", told, "", None, None)
