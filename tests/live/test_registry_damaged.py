@@ -67,14 +67,22 @@ def test_an_index_that_tells_others_another_model_is_found(
     registry.verify()
 
 
-def test_an_index_without_what_was_pushed_last_is_what_a_kill_leaves(registry: Registry) -> None:
-    index = registry.folder / "index.json"
-    told = json.loads(index.read_text())
-    told["manifests"] = [
-        each for each in told["manifests"] if "chat:2" not in each.get("annotations", {}).values()
-    ]
-    index.write_text(json.dumps(told))
-    registry.verify()
+def test_pushes_that_are_killed_before_the_index_are_nothing_altered(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    for value in (3, 4):
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(registry.attachments, "put_bill", killed)
+            registry.push(model(tmp_path / f"model-{value}", value), "chat", "ann")
+        told = (registry.folder / "index.json").read_text()
+        assert f"chat:{value}" not in told and f"chat:{value - 1}" in told
+        registry.verify()
 
 
 def test_tables_that_are_gone_are_no_empty_registry(registry: Registry) -> None:

@@ -6,7 +6,8 @@ as it is copied. A release is refused with all the rules that it breaks, and the
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ class Registry:
             check_signature(source, signature, public_key)
         check_name(name)  # before anything is stored
         facts, origin = model_facts(source), {MARKED: dict(sorted((made_from or {}).items()))}
-        with blobs.writing(self.folder):
+        with self._writing():
             stored = blobs.put_folder(
                 self.folder,
                 source,
@@ -137,7 +138,6 @@ class Registry:
             self.attachments.put_bill(stored, version, by)
             if public_key is not None:
                 self.attachments.put(stored, version, SIGNATURE, signature, by)
-            self._write_index()
         return self.describe(version.text)
 
     def sign(self, reference: str, key: str, by: str) -> Described:
@@ -150,9 +150,8 @@ class Registry:
             files = Path(beside) / described.version.name
             blobs.take_out(self.folder, described.stored, files)
             signature = sign(files, key)
-        with blobs.writing(self.folder):
+        with self._writing():
             self.attachments.put(described.stored, described.version, SIGNATURE, signature, by)
-            self._write_index()
         return self.describe(described.version.text)
 
     @staticmethod
@@ -163,10 +162,9 @@ class Registry:
     def branch(self, reference: str, name: str, by: str) -> Described:
         """The same bytes as the first version of another name: what is made from there goes its own way."""
         source = self.trusted(reference)
-        with blobs.writing(self.folder):
+        with self._writing():
             digest = source.stored.digest
             version = self.tables.add(name, digest, self._seal(name, digest), by)
-            self._write_index()
         return self.describe(version.text)
 
     def find(self, reference: str) -> Version:
@@ -309,11 +307,9 @@ class Registry:
     def evaluated(self, reference: str, found: Evaluation, by: str) -> Described:
         """Keep what was measured of a version, as a file beside it as well."""
         described, report = self.trusted(reference), dict(to_data(found))
-        with blobs.writing(self.folder):
-            with self.tables.whole():
-                self.attachments.put_evaluation(described.stored, described.version, report, by)
-                self.tables.evaluated(described.version, report, by)
-            self._write_index()
+        with self._writing(), self.tables.whole():
+            self.attachments.put_evaluation(described.stored, described.version, report, by)
+            self.tables.evaluated(described.version, report, by)
         return self.describe(described.version.text)
 
     def judge(self, reference: str, alias: str, limits: Limits) -> tuple[Refusal, ...]:
@@ -487,6 +483,15 @@ class Registry:
 
     def _signature(self, described: Described, files: Path, public_key: Path) -> str:
         return self.attachments.signature_by(described.stored, described.version, files, public_key)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Nobody else writes meanwhile. The index is written behind what was added, and before it as well: a
+        kill may have left it a version behind, and `verify` lets no more than one be missing."""
+        with blobs.writing(self.folder):
+            self._write_index()
+            yield
+            self._write_index()
 
     def _write_index(self) -> None:
         blobs.write_index(self.folder, self._named(), self.attachments.types())

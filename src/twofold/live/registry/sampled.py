@@ -72,16 +72,12 @@ def read_samples(path: Path) -> list[Sample]:
             try:
                 found.append(_sample(json.loads(line)))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                lacks = (
-                    f"it has no `{error.args[0]}`"
-                    if isinstance(error, KeyError)
-                    else "it is no object of one"
-                )
                 place, hint = (
                     Place(str(file), number, 1),
                     "leave the line out, or copy the gateway's log anew",
                 )
-                raise FileError(f"no sample of a gateway: {lacks}", place=place, hint=hint) from error
+                why = f": it has no `{error.args[0]}`" if isinstance(error, KeyError) else ""
+                raise FileError(f"no sample of a gateway{why}", place=place, hint=hint) from error
     return found
 
 
