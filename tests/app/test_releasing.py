@@ -31,7 +31,7 @@ from twofold.live.control.gguf_file import FILE
 from twofold.live.registry import blobs
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
 from twofold.live.seals import key_of
-from twofold.live.training.artefact import check_model, write_manifest
+from twofold.live.training.artefact import check_model, sha256_of, write_manifest
 from twofold.live.training.corpus import held_out_texts, source_texts
 from twofold.live.training.sealing import UnsealedError, key_beside, key_of_run, write_sealed
 from twofold.policy.gate.settings import GateSettings
@@ -333,3 +333,39 @@ def test_what_was_learned_from_requests_is_part_of_what_a_release_is_evaluated_o
     with pytest.raises(FileError, match="no row of a regression set") as found:
         releasing.held_out(request)
     assert ":2:" in str(found.value)
+
+
+def test_a_spec_may_name_the_set_that_counts_and_what_was_evaluated_on_another_is_refused(
+    beside: Path,
+) -> None:
+    """Whoever evaluates cannot choose another one; the file's own bytes count, however its lines end."""
+    own, spec = beside / "own.jsonl", beside / "twofold.yaml"
+    own.write_bytes(b'{"slice": "a", "text": "%s"}\r\n\r\n' % (b"as people ask " * 40))
+    spec.write_text(SPEC.replace("  on: 1x", "  evaluated_on: own.jsonl\n  on: 1x"))
+    request = requested(beside)
+    learned = request.state / releasing.LEARNED
+    learned.mkdir()
+    (learned / "regression.jsonl").write_text('{"slice": "new", "text": "more"}\n')
+    assert releasing.held_out(request).read_bytes() == own.read_bytes()
+    limits = releasing.limits_of(request, GateSettings())
+    assert limits.set_sha256 == sha256_of(own)
+    opened = Registry(beside / ".twofold-registry")
+    asked = Path(releasing.questions_for(request.state, opened, "chat")).read_text("utf-8")
+    assert "as people ask" in asked and "more" not in asked
+    opened.push(shaped(beside / "second", 2), "chat", "ann")
+    opened.approve("chat:2", "bob", "")
+    serving = opened.find("chat@serving").digest
+    opened.evaluated("chat:2", replace(FOUND, beside=serving, memory_bytes=1.0), "ann")
+    with pytest.raises(ReleaseRefusedError) as refused:
+        opened.promote("chat:2", "ann", "", limits)
+    found = dict(refused.value.lines)
+    assert found.keys() == {"set"} and limits.set_sha256[:12] in found["set"]
+    for text in ("chat:1", "chat:2"):
+        opened.evaluated(
+            text, replace(FOUND, set_sha256=limits.set_sha256, beside=serving, memory_bytes=1.0), "ann"
+        )
+    assert opened.promote("chat:2", "ann", "", limits).version == 2
+    own.write_text("no JSON\n")
+    with pytest.raises(FileError, match=r"line 1 of own\.jsonl has no `text`"):
+        releasing.held_out(request)
+    opened.close()

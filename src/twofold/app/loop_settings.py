@@ -70,6 +70,7 @@ class ServeSettings:
     tier_commands: tuple[tuple[str, str, int], ...] = ()  # of those to start: name, command and port
     server: EngineSettings | None = None  # the spec's own, which runs already
     signed_by: str = ""  # the public key that the spec asks signatures of
+    evaluated_on: Path | None = None  # the evaluation set that the spec names
     smaller: Smaller | None = None  # what answers in need
     device: str = "cpu"  # cuda: an accelerator for each replica
     kv_block_count: int = KV_BLOCK_COUNT  # of a replica's cache
@@ -258,6 +259,7 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         registered=service.model.registry or "",
         server=server_of(service),
         signed_by=str(service.signed_by.resolve()) if service.signed_by else "",
+        evaluated_on=service.evaluated_on,
         smaller=smaller_here(service),
         device=device_here(slot_count),
         program=program_of(service.engine, program)

@@ -16,12 +16,13 @@ from twofold.app.feedback import learned_rows
 from twofold.app.loop_settings import SEED, LoopRequest, engine_settings, longest_of
 from twofold.app.registering import measured
 from twofold.app.sources import REGISTRY_FOLDER
-from twofold.core.errors import AlteredError
+from twofold.core.errors import AlteredError, FileError
 from twofold.live.control import trials
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.gguf_file import gguf_of
 from twofold.live.control.questions import write_questions
 from twofold.live.loads import loader, loads
+from twofold.live.registry import evaluate_worker
 from twofold.live.registry.registry import SERVING, Described, Registry
 from twofold.live.training import variants
 from twofold.live.training.artefact import MANIFEST, check_model, sha256_of, write_whole
@@ -283,6 +284,7 @@ def limits_of(request: LoopRequest, gate: gates.GateSettings) -> Limits:
 
     first = gate.classes[0] if gate.classes else None
     return Limits(
+        set_sha256=sha256_of(held_out(request)) if request.serving.evaluated_on else "",
         formats=formats_of(request.serving.engine),
         signed_by=request.serving.signed_by,
         context_tokens_least=longest_of(request.serving.model_config),
@@ -371,17 +373,31 @@ def _is_measured(request: LoopRequest, opened: Registry, described: Described) -
 
 
 def held_out(request: LoopRequest) -> Path:
-    """Our small set, beside the state: what was learned from requests, where somebody curated it there, then
-    text that no run of a loop has seen, in two slices."""
-    path = request.state / HELD_OUT
-    texts = held_out_texts(SEEN_BYTES, PIECES, PIECE_BYTES)
-    rows = learned_rows(request.state / LEARNED, LEARNED_BYTES)
-    rows += [{"slice": kind, "text": text} for kind, text in texts]
-    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    """The set that releases are evaluated on, beside the state: the spec's own, or our small one, which is
+    what was learned from requests, where somebody curated it there, then text that no run of a loop has
+    seen, in two slices. Raises FileError for a set of the spec that cannot be read."""
+    path, own = request.state / HELD_OUT, request.serving.evaluated_on
+    lines = _own_set(own) if own else _small_set(request.state / LEARNED)
     if not path.exists() or path.read_text("utf-8") != lines:
         write_whole(path, lines)
         path.chmod(0o600)  # it may hold what people asked
     return path
+
+
+def _own_set(path: Path) -> str:
+    hint = "write a JSON object with `slice` and `text` on each line"
+    try:
+        lines = path.read_bytes().decode("utf-8")  # as it is: its digest is that of the file
+        evaluate_worker.texts_of(path.name, lines)
+    except (OSError, ValueError) as error:
+        raise FileError(f"`evaluated_on`: `{path}` is no evaluation set: {error}", hint=hint) from error
+    return lines
+
+
+def _small_set(learned: Path) -> str:
+    rows = learned_rows(learned, LEARNED_BYTES)
+    rows += [{"slice": kind, "text": text} for kind, text in held_out_texts(SEEN_BYTES, PIECES, PIECE_BYTES)]
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
 def questions_for(state: Path, opened: Registry, text: str) -> str:
@@ -395,8 +411,8 @@ def questions_for(state: Path, opened: Registry, text: str) -> str:
 
 
 def _questions(texts: Path) -> Iterator[tuple[str, str]]:
-    for line in texts.read_text("utf-8").splitlines() if texts.is_file() else ():
-        text = json.loads(line)["text"]
+    for each in evaluate_worker.read_texts(texts) if texts.is_file() else ():
+        text = each.text
         for at in range(0, len(text) - PROMPT_CHARACTERS - TEXT_CHARACTERS, 3 * PROMPT_CHARACTERS):
             end = at + PROMPT_CHARACTERS
             yield text[at:end], text[end : end + TEXT_CHARACTERS]

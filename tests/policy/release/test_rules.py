@@ -37,6 +37,7 @@ NEW = replace(SERVING, digest="sha256:2")
 SMALLER = replace(NEW, quantised_from="sha256:0", before_quantised=replace(EVALUATED, loss_nats=1.97))
 LIMITS = Limits(ttft_p95_s=0.1, tpot_p95_s=0.02, memory_bytes=2e9, calibration_error_fraction=0.2)
 SIGNED = replace(LIMITS, signed_by="release.pub")
+PINNED = replace(LIMITS, set_sha256="b" * 64)
 
 
 def rules_of(new: Release, serving: Release | None = SERVING, limits: Limits = LIMITS) -> set[str]:
@@ -91,6 +92,15 @@ def test_each_rule_stops_what_was_made_to_fail_it_and_names_the_figure(
     assert refused.rule == rule
     assert figure in refused.figure
     assert refused.passes
+
+
+def test_figures_of_another_set_than_the_one_that_counts_are_none() -> None:
+    """R-178: whoever evaluates does not choose what on."""
+    [refused] = refusals(NEW, SERVING, PINNED)
+    assert (refused.rule, refused.figure) == ("set", f"evaluated on {'a' * 12}")
+    assert "b" * 12 in refused.passes
+    on_it = replace(EVALUATED, set_sha256="b" * 64, tasks=())
+    assert refusals(replace(NEW, evaluation=on_it), replace(SERVING, evaluation=on_it), PINNED) == ()
 
 
 def test_another_architecture_and_a_shorter_context_say_what_would_pass_and_can_be_allowed() -> None:

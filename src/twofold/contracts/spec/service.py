@@ -259,6 +259,10 @@ class Service(Part):
         default=None,
         description="a public key, a PEM file: nothing is released that its private key did not sign",
     )
+    evaluated_on: fields.FilePath | None = Field(
+        default=None,
+        description="JSON lines of `slice` and `text`: nothing is released by what it does on another set",
+    )
     policies: Policies = Field(
         default=Policies(),
         description="the gate's, of `up` and of rehearsals; a scenario's stand over them",

@@ -43,8 +43,11 @@ class Text:
 def read_texts(path: Path) -> list[Text]:
     """The set. Raises ValueError, with the line, for JSONL that has no text."""
     raw = path.read_text("utf-8")
-    if path.suffix != ".jsonl":
-        return [Text("", raw)]
+    return texts_of(path.name, raw) if path.suffix == ".jsonl" else [Text("", raw)]
+
+
+def texts_of(name: str, raw: str) -> list[Text]:
+    """The lines of a set in JSON. Raises ValueError, with the line, where one has no text."""
     found = []
     for number, line in enumerate(raw.splitlines(), start=1):
         if not line.strip():
@@ -53,7 +56,7 @@ def read_texts(path: Path) -> list[Text]:
             said = json.loads(line)
             found.append(Text(str(said.get("slice", "")), str(said["text"])))
         except (ValueError, KeyError, AttributeError) as error:
-            raise ValueError(f"line {number} of {path.name} has no `text`") from error
+            raise ValueError(f"line {number} of {name} has no `text`") from error
     return found
 
 

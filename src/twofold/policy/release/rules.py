@@ -75,6 +75,7 @@ class Limits:
     memory_bytes: float | None = None
     approvals_least: int = 1
     own_approval_counts: bool = False  # of whoever pushed it
+    set_sha256: str = ""  # of the evaluation set that counts; "": whichever it was evaluated on
     signed_by: str = ""  # the PEM file of the public key that a signature must fit; "": none is asked for
     same_tokenizer: bool = True
     same_architecture: bool = True
@@ -188,6 +189,9 @@ def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[
     if found is None:
         yield Refusal("evaluation", "never evaluated", "`registry evaluate`")
         return
+    if limits.set_sha256 and found.set_sha256 != limits.set_sha256:
+        passes = f"`registry evaluate` on {limits.set_sha256[:12]}, which the service names"
+        yield Refusal("set", f"evaluated on {found.set_sha256[:12]}", passes)
     if found.token_count < limits.token_count_least:
         yield Refusal("sample", f"{found.token_count:,} tokens", f"{limits.token_count_least:,} tokens")
     if not math.isfinite(found.loss_nats):
