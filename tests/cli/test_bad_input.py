@@ -594,3 +594,14 @@ def test_ctrl_c_of_a_real_process_ends_with_130() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["check", "report", "calibrate", "validate --lint", "measure import"])
+def test_a_named_pipe_is_refused_before_anybody_waits_for_it(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main([*words.split(), str(pipe)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is a pipe, a socket or a device" in said and "write what it gives to a file" in said

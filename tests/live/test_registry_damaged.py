@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from twofold.app.registering import push_version, who_of
+from twofold.cli import main
 from twofold.core.errors import AlteredError, FileError, ValueRefusedError
 from twofold.live.registry.formats import FormatRefusedError
 from twofold.live.registry.referrers import BILL
@@ -54,17 +56,94 @@ def _without_the_first(text: str) -> str:
     return json.dumps(index)
 
 
-@pytest.mark.parametrize("change", [_swapped, _without_the_first, lambda _: "{}", lambda _: "no JSON"])
-def test_an_index_that_tells_others_another_model_is_found(
-    registry: Registry, change: Callable[[str], str]
-) -> None:
+def _edited(edit: Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], object]) -> Callable[[str], str]:
+    """The index after an edit of it, told the first version and a bill of materials in it as well."""
+
+    def change(text: str) -> str:
+        index = json.loads(text)
+        attached = next(each for each in index["manifests"] if each["artifactType"] == BILL)
+        edit(index, index["manifests"][0], attached)
+        return json.dumps(index, sort_keys=True, separators=(",", ":")) + "\n"
+
+    return change
+
+
+EDITS: dict[str, tuple[Callable[[str], str], str]] = {
+    "swapped": (_swapped, "has another `chat:1` than was pushed: it says sha256:"),
+    "left out": (_without_the_first, "leaves out `chat:1`"),
+    "a size": (_edited(lambda _, first, __: first.update(size=1)), "has another `size` of `chat:1`"),
+    "a type": (
+        _edited(lambda _, __, attached: attached.update(artifactType="x/y")),
+        "has another `artifactType` of `sha256:",
+    ),
+    "an attachment": (
+        _edited(lambda index, _, attached: index["manifests"].remove(attached)),
+        "leaves out `sha256:[0-9a-f]{64}`, of application/vnd.cyclonedx",
+    ),
+    "twice": (_edited(lambda index, first, _: index["manifests"].append(first)), "lists `chat:1` twice"),
+    "a key": (_edited(lambda index, *_: index.update(annotations={})), "has another `annotations` than was"),
+    "an annotation": (
+        _edited(lambda _, first, __: first["annotations"].update(note="x")),
+        "has another `annotations` of `chat:1`",
+    ),
+    "named": (
+        _edited(
+            lambda _, __, attached: attached.update(annotations={"org.opencontainers.image.ref.name": "v"})
+        ),
+        "lists `v`, which was neither pushed nor attached",
+    ),
+    "another order": (
+        _edited(lambda index, *_: index["manifests"].reverse()),
+        "says what was written in another order",
+    ),
+    "twice a key": (lambda text: text.replace('"schemaVersion"', '"manifests":[],"schemaVersion"'), "."),
+    "empty": (lambda _: "{}", "is no index of a layout"),
+    "a list": (lambda _: "[1]", "is no index of a layout"),
+    "no JSON": (lambda _: "no JSON", "is no index of a layout"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_index_that_tells_others_another_model_is_found(registry: Registry, name: str) -> None:
+    change, told = EDITS[name]
     index = registry.folder / "index.json"
+    registry.evaluated("chat", Evaluation("a" * 64, 4000, 2.0), "ann")  # so that no bill was added last
     registry.verify()
     index.write_text(change(index.read_text()))
-    with pytest.raises(AlteredError, match=r"index\.json"):
+    with pytest.raises(AlteredError, match=rf"index\.json` {told}"):
         registry.verify()
     registry.evaluated("chat", Evaluation("a" * 64, 5000, 2.0), "ann")
     registry.verify()
+
+
+@pytest.mark.parametrize("text", ["{}", "", '{"imageLayoutVersion": "2.0.0"}', "["])
+def test_what_says_that_it_is_a_layout_is_read_as_well(registry: Registry, text: str) -> None:
+    layout = registry.folder / "oci-layout"
+    layout.write_text(text)
+    with pytest.raises(AlteredError, match="`oci-layout` no longer says") as raised:
+        registry.verify()
+    layout.write_text(raised.value.hint.split("`")[1])
+    registry.verify()
+
+
+def test_of_the_newest_version_no_more_may_be_missing_than_was_added_last(
+    registry: Registry, tmp_path: Path
+) -> None:
+    index = registry.folder / "index.json"
+    before = index.read_text()
+    registry.push(model(tmp_path / "third", 3), "chat", "ann")
+    pushed = index.read_text()
+    index.write_text(before)  # a kill behind the tables
+    registry.verify()
+    index.write_text(_without_the_first(pushed))
+    with pytest.raises(AlteredError, match="leaves out `chat:1`"):
+        registry.verify()
+    registry.evaluated("chat:3", Evaluation("a" * 64, 5000, 2.0), "ann")
+    index.write_text(pushed)
+    registry.verify()
+    index.write_text(before)
+    with pytest.raises(AlteredError, match="leaves out `chat:3`"):
+        registry.verify()
 
 
 def test_pushes_that_are_killed_before_the_index_are_nothing_altered(
@@ -92,6 +171,62 @@ def test_tables_that_are_gone_are_no_empty_registry(registry: Registry) -> None:
     for make in (False, True):
         with pytest.raises(AlteredError, match=r"the tables of the registry .* are gone"):
             Registry(registry.folder, make=make)
+
+
+def _cut(folder: Path, tables: bytes) -> None:
+    for path in folder.glob("registry.sqlite*"):
+        path.unlink()
+    (folder / "registry.sqlite").write_bytes(tables)
+
+
+def test_tables_without_a_byte_are_no_new_registry(registry: Registry) -> None:
+    registry.close()
+    index = (registry.folder / "index.json").read_bytes()
+    _cut(registry.folder, b"")
+    for make in (False, True):
+        with pytest.raises(AlteredError, match=r"the tables of the registry .* are gone or empty"):
+            Registry(registry.folder, make=make)
+    assert (registry.folder / "registry.sqlite").read_bytes() == b""
+    assert (registry.folder / "index.json").read_bytes() == index
+
+
+def test_tables_that_were_emptied_or_are_an_older_copy_are_found_by_the_index(
+    registry: Registry, tmp_path: Path
+) -> None:
+    empty = Registry(tmp_path / "empty", make=True)
+    copies = []
+    for each in (empty, registry):
+        each.tables._store._connection.execute("pragma wal_checkpoint(truncate)")  # type: ignore[attr-defined]
+        copies.append((each.folder / "registry.sqlite").read_bytes())
+    registry.push(model(tmp_path / "third", 3), "chat", "ann")
+    registry.push(model(tmp_path / "fourth", 4), "chat", "ann")
+    registry.close()
+    index = (registry.folder / "index.json").read_bytes()
+    for copy, missing in zip(copies, ("chat:1` and 3 more", "chat:3` and 1 more"), strict=True):
+        _cut(registry.folder, copy)
+        for make in (False, True):
+            with pytest.raises(
+                AlteredError, match=f"names `{missing}, which the tables do not have"
+            ) as raised:
+                Registry(registry.folder, make=make)
+        assert "restore the tables from a copy" in raised.value.hint
+    assert (registry.folder / "index.json").read_bytes() == index
+    (registry.folder / "index.json").unlink()
+    assert len(Registry(registry.folder).tables.versions()) == 2
+
+
+def test_names_in_the_index_alone_go_with_it(registry: Registry, tmp_path: Path) -> None:
+    registry.close()
+    index = registry.folder / "index.json"
+    index.write_text(index.read_text().replace("chat:2", "chat:9"))
+    with pytest.raises(AlteredError, match=r"names `chat:9`, which the tables do not have"):
+        Registry(registry.folder)
+    index.unlink()
+    opened = Registry(registry.folder)
+    with pytest.raises(AlteredError, match=r"index\.json"):
+        opened.verify()
+    opened.push(model(tmp_path / "new", 3), "chat", "ann")
+    opened.verify()
 
 
 def test_tables_that_are_no_database_are_told_as_input(registry: Registry) -> None:
@@ -183,6 +318,39 @@ def test_a_manifest_that_is_gone_stands_in_no_other_models_way(registry: Registr
     registry.verify("other")
     with pytest.raises(AlteredError):
         registry.verify()
+
+
+def test_a_list_names_all_versions_and_says_of_which_the_manifest_is_gone(
+    registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = registry.find("chat:2").digest
+    blob(registry, lost).unlink()
+    asked = ["registry", "list", "--registry", str(registry.folder)]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "chat:1" in said
+    assert f"✗ chat:2: its manifest {lost[:19]} is missing" in said
+    assert main([*asked, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["versions"]
+    assert "off" not in first
+    assert (second["digest"], second["off"]) == (lost, f"its manifest {lost[:19]} is missing")
+    assert main([*asked, "--csv"]) == 0
+    assert lost in capsys.readouterr().out
+    for verb in (["verify"], ["show", "chat:2"], ["pull", "chat:2", "out"]):
+        assert main(["registry", *verb, "--registry", str(registry.folder)]) == 2
+        assert f"chat:2: its manifest {lost[:19]} is missing" in capsys.readouterr().err
+
+
+def test_a_key_that_is_not_there_is_no_missing_signature(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "relase.pub")
+    verbs = (["verify"], ["promote", "chat:1"], ["pull", "chat:1", str(tmp_path / "out")])
+    for verb in verbs:
+        for key, told in ((missing, "isnotthere"), (str(tmp_path), "isafolder")):
+            assert main(["registry", *verb, "--registry", str(registry.folder), "--public-key", key]) == 2
+            assert f"{key}`{told}" in "".join(capsys.readouterr().err.split())  # a long path is broken
+    assert "refused" not in "".join(registry.tables.log())
 
 
 def test_nothing_is_hung_on_a_log_that_somebody_changed(registry: Registry, tmp_path: Path) -> None:

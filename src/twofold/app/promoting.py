@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.app.loop_settings import STATE_FOLDER
-from twofold.app.registering import who_of
+from twofold.app.registering import check_there, who_of
 from twofold.app.releasing import (
     OF_ENGINE,
     OF_OTHERS,
@@ -90,6 +90,7 @@ def promote_version(
     Beside a service the rules are those of its spec, and what they ask of the engine that serves is measured
     there, where it was not.
     """
+    check_there(public_key)
     opened, who = Registry(registry), who_of(by)
     version = opened.find(reference)
     service = _wanted(registry, version.name) if alias == SERVING else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import FILE, FORCE, JSON, TABLES, Verb, flag, option, usual, words
+from twofold.cli.options import FILE, FORCE, JSON, TABLES, WRITTEN, Verb, flag, option, usual, words
 from twofold.cli.progress import stage_bar
 
 
@@ -30,7 +30,7 @@ RAN_ON = (
     words("--engine-version", "Its release."),
     words("--weights", "The weights' format: bf16, fp8, int4 …", "weights_format"),
 )
-ROWS = option("--out", "Write a row per load, as `predict` and `calibrate` read them.", type=FILE)
+ROWS = option("--out", "Write a row per load, as `predict` and `calibrate` read them.", type=WRITTEN)
 
 
 def gathered(parsed: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ TRAIN = Verb(
         words("--gpu", "The name of what it runs on in the catalogue, for the rows."),
         usual("--seed", 1, "Of weights and of the order of text.", type=click.IntRange(0)),
         flag("--branch", "Each other run goes on from a checkpoint of the first."),
-        option("--out", "Write a row per eager run, as `predict` and `calibrate` read them.", type=FILE),
+        option("--out", "Write a row per eager run, as `predict` and `calibrate` read them.", type=WRITTEN),
         FORCE,
         JSON,
         *TABLES,

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import click
@@ -30,14 +31,19 @@ class Verb:
     questions: Mapping[str, "Verb"] = field(default_factory=dict)  # verbs below this one
 
 
+HANDED = ("/dev/stdin", "/dev/fd", "/proc")  # where a shell's `<(…)` and what it pipes are
+
+
 class FilePath(click.Path):
     """A path that a file can have: what no file system takes is refused like any other wrong word.
 
     Whether it can be read or written is said by who does it: that is no matter of how the line is written.
+    But what is read is no named pipe and no device: who opens one may wait for ever.
     """
 
-    def __init__(self, file_okay: bool = True) -> None:
+    def __init__(self, file_okay: bool = True, *, is_read: bool = True) -> None:
         super().__init__(file_okay=file_okay, readable=False, path_type=Path)
+        self.is_read = is_read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -46,7 +52,23 @@ class FilePath(click.Path):
             possible = False
         if not possible:
             self.fail(f"{value!r} is no name of a file", param, ctx)
+        if self.is_read and _is_endless(Path(value)):
+            what = (
+                "is a pipe, a socket or a device, and no file: write what it gives to a file, and name that"
+            )
+            self.fail(f"`{value}` {what}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+def _is_endless(path: Path) -> bool:
+    """Whether to read it may wait for somebody else, or never end; what this process was handed is read."""
+    try:
+        mode, whole = path.stat().st_mode, path.resolve()
+    except OSError:
+        return False
+    if S_ISREG(mode) or S_ISDIR(mode) or path == Path(os.devnull):
+        return False
+    return not any(each.is_relative_to(folder) for each in (path, whole) for folder in HANDED)
 
 
 def text(value: str) -> tuple[str, ...]:
@@ -75,11 +97,12 @@ def words(name: str, said: str, *argument: str) -> Parameter:
 
 
 FILE = FilePath()
+WRITTEN = FilePath(is_read=False)
 RANKS = click.IntRange(1, 4096)
 NAMES = text  # names with commas between them; `--help` shows the function's name
 SPEC = click.argument("spec", type=FILE)
 JSON = flag("--json", "Print data, with a versioned schema name.", "as_json")
-OUT = option("--out", "Also write the answer to this file, as JSON.", "kept", type=FILE)
+OUT = option("--out", "Also write the answer to this file, as JSON.", "kept", type=WRITTEN)
 CSV = flag("--csv", "Print the main table for a spreadsheet.", "as_csv")
 TABLE = option("--table", "Print another of its tables so; a wrong name lists them.", "csv_table", default="")
 TABLES = (CSV, TABLE)

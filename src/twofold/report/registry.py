@@ -17,14 +17,14 @@ LOSS_SHOWN_MOST = 100.0  # nats, up to which a perplexity is a number
 
 
 def listed(versions: Sequence[Described]) -> list[str]:
-    """A row per version."""
+    """A row per version, then what is off with any."""
     if not versions:
         return ["no versions"]
     rows = [
         (
             each.version.text,
             each.version.digest[:SHORT],
-            format_si(each.stored.size_bytes, "B"),
+            "✗" if each.off else format_si(each.stored.size_bytes, "B"),
             each.version.pushed_at[:10],
             each.version.pushed_by,
             ", ".join(each.aliases),
@@ -33,7 +33,8 @@ def listed(versions: Sequence[Described]) -> list[str]:
         for each in versions
     ]
     heads = ("version", "digest", "size", "pushed", "by", "alias", "loss, nats")
-    return table(heads, rows, numbers=(2, 6))
+    off = [f"  ✗ {each.version.text}: {each.off}" for each in versions if each.off]
+    return [*table(heads, rows, numbers=(2, 6)), *off]
 
 
 def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:

@@ -248,8 +248,10 @@ def read_text(path: Path) -> str:
     try:
         size_bytes = path.stat().st_size
         if not path.is_file():
-            what = "is a folder" if path.is_dir() else "is not a file"
-            raise FileError(f"`{path}` {what}", hint=written_by(path))
+            what, hint = "is not a file", "write what it gives to a file, and name that"
+            if path.is_dir():
+                what, hint = "is a folder", written_by(path)
+            raise FileError(f"`{path}` {what}", hint=hint)
         if size_bytes > SIZE_LIMIT_BYTES:
             limit = f"{SIZE_LIMIT_BYTES / 1e6:g} MB"
             raise FileSizeError(f"`{path}` has {size_bytes / 1e6:.1f} MB; at most {limit} are read")

@@ -13,6 +13,8 @@ from twofold.live.registry.referrers import BILL, EVALUATION, SIGNATURE, put_ref
 from twofold.live.registry.signatures import SignatureRefusedError, check_signature
 from twofold.live.registry.tables import Tables, Version
 
+BY_A_PUSH = ("", BILL, SIGNATURE)  # kinds of what a push adds, in this order; "" is the version itself
+
 
 class Attachments:
     """Those of one registry; the log tells of each, so that none can be put beside a version unseen."""
@@ -27,6 +29,16 @@ class Attachments:
     def types(self) -> dict[str, str]:
         """The digest of everything that is kept beside any version, and its type."""
         return {digest: kind for each in self._tables.attachments().values() for kind, digest in each}
+
+    def added_last(self) -> list[str]:
+        """What one call may have added to the index last, the newest first: names, and digests attached."""
+        found, about, earlier = list[str](), "", tuple[str, ...](BY_A_PUSH)
+        for what, (on, kind) in reversed(self._tables.added().items()):
+            if found and (on != about or kind not in earlier):
+                break
+            found.append(what)
+            about, earlier = on, BY_A_PUSH[: BY_A_PUSH.index(kind)] if kind in BY_A_PUSH else ()
+        return found
 
     def put(self, stored: Stored, version: Version, kind: str, text: str, by: str) -> None:
         """Keep a text beside a version, inside of `writing`; twice is once."""

@@ -214,33 +214,98 @@ def write_index(folder: Path, named: Mapping[str, str], attached: Mapping[str, s
 
     One whose manifest is gone is left out: `verify` names it.
     """
+    write_whole(folder / INDEX, _text_of(folder, named, attached))
+
+
+def _text_of(folder: Path, named: Mapping[str, str], attached: Mapping[str, str]) -> str:
     listed = [({REFERENCE: name}, named[name], ARTEFACT_TYPE) for name in sorted(named)]
     listed += [({}, digest, attached[digest]) for digest in sorted(attached)]
-    manifests = [
-        {**_listed(folder, digest, kind), **({"annotations": said} if said else {})}
-        for said, digest, kind in listed
-        if blob(folder, _hex(digest)).exists()
-    ]
-    write_whole(folder / INDEX, _index_text(manifests))
+    return _index_text(
+        [
+            {**_listed(folder, digest, kind), **({"annotations": said} if said else {})}
+            for said, digest, kind in listed
+            if blob(folder, _hex(digest)).exists()
+        ]
+    )
 
 
-def check_index(folder: Path, named: Mapping[str, str], newest: str) -> None:
-    """Raise AlteredError where the index names other models than these, or leaves one out.
+def listed_names(folder: Path) -> set[str]:
+    """The names in the index; none where there is none that can be read, of which `check_index` tells."""
+    try:
+        manifests = json.loads((folder / INDEX).read_text("utf-8"))["manifests"]
+        return set(filter(None, map(_name_of, manifests)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return set()
 
-    The `newest` may be missing: a push was killed before it wrote the index, and the next writes it.
+
+def check_index(
+    folder: Path, named: Mapping[str, str], attached: Mapping[str, str], added_last: Sequence[str]
+) -> None:
+    """Raise AlteredError where the index, or what says that the folder is a layout, is not as it was written.
+
+    `added_last` are names and digests, the newest first: a kill may have left the index as it was before any
+    of them, and the next push writes it.
     """
     hint = "restore it from a copy; the next push or evaluation writes it anew as well"
     try:
-        manifests = json.loads((folder / INDEX).read_text("utf-8"))["manifests"]
-        found = {
-            each["annotations"][REFERENCE]: each["digest"] for each in manifests if "annotations" in each
-        }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise AlteredError(f"`{INDEX}` cannot be read: {error}", hint=hint) from error
-    for name in sorted({*named, *found}):
-        if found.get(name) != named.get(name) and not (name == newest and name not in found):
-            told = "leaves it out" if name not in found else f"says {str(found[name])[:19]}"
-            raise AlteredError(f"`{INDEX}` has another `{name}` than was pushed: it {told}", hint=hint)
+        found = (folder / INDEX).read_bytes().decode()
+    except (OSError, ValueError) as error:
+        why = "it is gone" if isinstance(error, FileNotFoundError) else "it is no text that can be read"
+        raise AlteredError(f"`{INDEX}`: {why}", hint=hint) from error
+    for count in range(len(added_last) + 1):
+        there = [
+            {each: kept[each] for each in kept if each not in added_last[:count]}
+            for kept in (named, attached)
+        ]
+        if found == _text_of(folder, *there):
+            break
+    else:
+        what = _difference(found, _text_of(folder, named, attached), added_last)
+        raise AlteredError(f"`{INDEX}` {what}", hint=hint)
+    if _layout_of(folder) != json.loads(LAYOUT_TEXT):
+        hint = f"write `{LAYOUT_TEXT.strip()}` into it"
+        raise AlteredError(f"`{LAYOUT}` no longer says which layout the folder is", hint=hint)
+
+
+def _layout_of(folder: Path) -> object:
+    try:
+        return json.loads((folder / LAYOUT).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _difference(found: str, written: str, added_last: Sequence[str]) -> str:
+    """In words, the first of what an index says otherwise than the one that was written."""
+    try:
+        told, wanted = json.loads(found), json.loads(written)
+        entries = [(_name_of(each) or str(each["digest"]), each) for each in told["manifests"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "is no index of a layout"
+    names = [name for name, _ in entries]
+    known = {_name_of(each) or each["digest"]: each for each in wanted["manifests"]}
+    for name, each in entries:
+        if name not in known:
+            return f"lists `{name[:99]}`, which was neither pushed nor attached"
+        if names.count(name) > 1:
+            return f"lists `{name}` twice"
+        if each.get("digest") != known[name]["digest"]:
+            return f"has another `{name}` than was pushed: it says {str(each.get('digest'))[:19]}"
+        for key in _unlike(each, known[name]):
+            return f"has another `{key}` of `{name}` than was written"
+    for key in _unlike({**told, "manifests": 0}, {**wanted, "manifests": 0}):
+        return f"has another `{key}` than was written"
+    for name in sorted(set(known) - set(names), key=lambda each: (each in added_last, each)):
+        return f"leaves out `{name}`, of {known[name]['artifactType']}"
+    return "says what was written in another order, or in other words"
+
+
+def _unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return [key for key in sorted({*one, *other}) if one.get(key) != other.get(key)]
+
+
+def _name_of(entry: Mapping[str, Any]) -> str:
+    """What an entry of the index calls a manifest; "" of one that is only attached."""
+    return str((entry.get("annotations") or {}).get(REFERENCE, ""))
 
 
 def blob(folder: Path, hexadecimal: str) -> Path:
@@ -326,12 +391,12 @@ def checked_text(folder: Path, digest: str) -> str:
     path = blob(folder, _hex(digest))
     try:
         if path.stat().st_size > MANIFEST_BYTES_MAX:
-            raise _altered("a manifest is larger than any of ours", digest)
+            raise _altered(f"its manifest {digest[:19]} is larger than any of ours")
         data = path.read_bytes()
     except OSError as error:
-        raise _altered("its manifest is missing", digest) from error
+        raise _altered(f"its manifest {digest[:19]} is missing") from error
     if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
-        raise _altered("its manifest has other bytes than its name says", digest)
+        raise _altered(f"its manifest {digest[:19]} has other bytes than its name says")
     return data.decode()
 
 
@@ -362,5 +427,6 @@ def to_json(data: object) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
-def _altered(what: str, digest: str) -> AlteredError:
-    return AlteredError(f"{what} in {digest[:19]}", hint="restore it from a copy, or push that version anew")
+def _altered(what: str, digest: str = "") -> AlteredError:
+    what = f"{what} in {digest[:19]}" if digest else what
+    return AlteredError(what, hint="restore it from a copy, or push that version anew")

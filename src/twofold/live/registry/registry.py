@@ -54,6 +54,7 @@ class Described:
     before_quantised: Evaluation | None  # of the model that it is a smaller copy of
     log: tuple[Change, ...] | None = None  # the last lines of its name, the newest last; None: nobody asked
     log_count: int = 0  # of all lines of its name
+    off: str = ""  # why nothing is known of it but its row, in a list
 
     @property
     def signature_count(self) -> int:
@@ -77,7 +78,8 @@ class Registry:
     def __init__(self, folder: Path, *, make: bool = False, tables: str = "") -> None:
         """`tables` is the address of a new one's, where they are not to be in its folder.
 
-        Raises FileError where there is none and none is to be made, TablesError for tables not reached.
+        Raises FileError where there is none and none is to be made, TablesError for tables not reached,
+        AlteredError for tables that are gone, emptied, or older than the index that other clients read.
         """
         if tables:
             check_address(tables)
@@ -89,18 +91,36 @@ class Registry:
         named = folder if folder.name not in ("", "..") else folder.resolve()  # the key is called after it
         is_new = not tables_exist(folder)  # what is there was sealed: a new key would know nothing of it
         if is_new and blobs.holds_any(folder):
-            what = f"the tables of the registry `{folder}` are gone: its models have neither names nor seals"
-            raise AlteredError(what, hint="restore them from a copy")
+            what = f"the tables of the registry `{folder}` are gone or empty: its models have neither names"
+            raise AlteredError(f"{what} nor seals", hint="restore them from a copy")
         if is_new and not make:  # one that was killed while it was made
             raise FileError(f"no registry in `{folder}`", hint=MAKES_ONE)
         self._key = key_of(named.with_name(f"{named.name}.key"), make=is_new)
+        listed = blobs.listed_names(
+            folder
+        )  # before the tables, since whoever pushes meanwhile writes it last
         self.tables = Tables(open_store(folder, tables), self._key)
+        self._check_known(listed)
         self.attachments = Attachments(folder, self.tables)
         # By model, key, and how many signatures there were.
         self._signed: dict[tuple[str, str, int], bool] = {}
         if is_new and tables:
             self.tables.check_log()  # which may be another registry's
             keep_address(folder, tables)
+
+    def _check_known(self, listed: Iterable[str]) -> None:
+        """Raise AlteredError where the index names what tables do not: the next push would leave that out."""
+        unknown = sorted(set(listed) - set(self._named())) if listed else []
+        if not unknown:
+            return
+        self.tables.close()
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        what = f"`{blobs.INDEX}` names `{unknown[0][:99]}`{more}, which the tables do not have"
+        hint = "restore the tables from a copy; where the index alone was changed, remove it"
+        raise AlteredError(
+            f"{what}: they are older or emptied, or the index was changed",
+            hint=f"{hint}: the next push writes it anew",
+        )
 
     def close(self) -> None:
         """Let go of its files."""
@@ -193,7 +213,22 @@ class Registry:
     def describe(self, reference: str) -> Described:
         """A version with its facts; its files are not read. Raises AlteredError where facts were changed."""
         version = self.find(reference)
-        stored = blobs.read_stored(self.folder, version.digest)
+        with _about(version):
+            return self._described(version, blobs.read_stored(self.folder, version.digest))
+
+    def listed(self, name: str = "") -> list[Described]:
+        """All versions, or those of one name, the oldest first; what is off with a manifest stands with its
+        own. Raises UnknownNameError for a name that is not there."""
+        found = []
+        for version in self.tables.versions(self.find(name).name if name else ""):
+            try:
+                found.append(self.describe(version.text))
+            except AlteredError as error:
+                row = self._described(version, blobs.Stored(version.digest, (), {}))
+                found.append(replace(row, off=error.message.removeprefix(f"{version.text}: ")))
+        return found
+
+    def _described(self, version: Version, stored: blobs.Stored) -> Described:
         aliases = self.tables.aliases(version.name)
         return Described(
             version,
@@ -278,8 +313,9 @@ class Registry:
         for stored in {each.stored.digest: each.stored for each in found}.values():
             blobs.check_stored(self.folder, stored)
         for each in found:
-            for _, digest in each.attached:
-                self.attachments.read(each.stored, digest)
+            for kind, digest in each.attached:
+                with _about(each.version, f" {kind}"):
+                    self.attachments.read(each.stored, digest)
             if public_key is not None:
                 with tempfile.TemporaryDirectory() as beside:
                     blobs.take_out(self.folder, each.stored, Path(beside) / "files")
@@ -290,13 +326,17 @@ class Registry:
         return found
 
     def _check_index(self) -> None:
+        def check() -> None:
+            last, attached = self.attachments.added_last(), self.attachments.types()
+            blobs.check_index(self.folder, self._named(), attached, last)
+
         try:
-            blobs.check_index(self.folder, self._named(), self.tables.newest_pushed())
+            check()
         except AlteredError:
             if not os.access(self.folder, os.W_OK):
                 raise
             with blobs.writing(self.folder):  # somebody may have been about to write it
-                blobs.check_index(self.folder, self._named(), self.tables.newest_pushed())
+                check()
 
     def approve(self, reference: str, by: str, why: str) -> Described:
         """Vouch for a version. Raises AlteredError for one that was not sealed here."""
@@ -487,7 +527,7 @@ class Registry:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Nobody else writes meanwhile. The index is written behind what was added, and before it as well: a
-        kill may have left it a version behind, and `verify` lets no more than one be missing."""
+        kill may have left it before what was added last, and `verify` lets no more than that be missing."""
         with blobs.writing(self.folder):
             self._write_index()
             yield
@@ -498,6 +538,15 @@ class Registry:
 
     def _named(self) -> dict[str, str]:
         return {each.text: each.digest for each in self.tables.versions()}
+
+
+@contextmanager
+def _about(version: Version, what: str = "") -> Iterator[None]:
+    """What is found altered meanwhile is told with the version that it is of."""
+    try:
+        yield
+    except AlteredError as error:
+        raise AlteredError(f"{version.text}{what}: {error.message}", hint=error.hint) from error
 
 
 def _candidates(moves: Iterable[AliasMove]) -> set[int]:

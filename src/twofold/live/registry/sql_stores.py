@@ -5,6 +5,7 @@ Two writers wait for each other: SQLite locks its file, PostgreSQL the log.
 
 import os
 import sqlite3
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ from twofold.live.registry.stores import COLUMNS, Row, TablesError
 from twofold.live.server_urls import shown_url
 
 FILE = "registry.sqlite"
-WAIT_S = 10  # for another who writes, and for a server
+WAIT_S = 10  # for another who writes, and for a server …
+RETRY_S = 0.02  # … between two looks
 ORDER = {"versions": "name, version", "approvals": "at, who"}  # of the others: their number
 TABLES = (
     "create table if not exists versions (name text not null, version integer not null, digest text not null,"
@@ -108,9 +110,17 @@ def sqlite(folder: Path) -> SqlStore:
         os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
     if not os.access(folder, os.W_OK):
         return _read_only(path)
-    # One thread uses it; what nobody closed is closed by whichever thread finds that it is garbage.
-    file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
-    return SqlStore(file, SQLITE, sqlite3.Error, "pragma journal_mode=wal", "pragma synchronous=full")
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        # One thread uses it; what nobody closed is closed by whichever thread finds that it is garbage.
+        file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        try:
+            return SqlStore(file, SQLITE, sqlite3.Error, "pragma journal_mode=wal", "pragma synchronous=full")
+        except TablesError as error:  # SQLite does not wait by itself for who else begins a file's log
+            if "locked" not in error.message or time.monotonic() > deadline_s:
+                raise
+            file.close()
+            time.sleep(RETRY_S)
 
 
 def _read_only(path: Path) -> SqlStore:

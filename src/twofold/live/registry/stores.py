@@ -125,10 +125,11 @@ def keep_address(folder: Path, url: str) -> None:
 
 
 def tables_exist(folder: Path) -> bool:
-    """Whether a registry's tables were made before."""
+    """Whether a registry's tables were made before; a file without a byte holds none, and no address."""
     from twofold.live.registry import sql_stores
 
-    return any((folder / name).exists() for name in (sql_stores.FILE, ADDRESS))
+    files = (folder / name for name in (sql_stores.FILE, ADDRESS))
+    return any(each.exists() and each.stat().st_size for each in files)
 
 
 def same(rows: Iterable[Row], others: Iterable[Row], *, ordered: bool) -> bool:

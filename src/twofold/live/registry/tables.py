@@ -191,10 +191,16 @@ class Tables:
         told = map(json.loads, self.log())
         return [_change(said) for said in told if str(said["on"]).rpartition(":")[0] == name]
 
-    def newest_pushed(self) -> str:
-        """The version that was added last, as people write it; "" of none."""
-        told = (json.loads(line) for line in reversed(self.log()))
-        return next((str(said["on"]) for said in told if said["what"] == "push"), "")
+    def added(self) -> dict[str, tuple[str, str]]:
+        """Each version as people write it, and the digest of each attachment, the oldest first: on which
+        version, and of which kind, "" for the version itself."""
+        found: dict[str, tuple[str, str]] = {}
+        for said in map(json.loads, self.log()):
+            if said["what"] == "push":
+                found.setdefault(str(said["on"]), (str(said["on"]), ""))
+            elif said["what"] == ATTACH:
+                found.setdefault(str(said["attached"]), (str(said["on"]), str(said["kind"])))
+        return found
 
     def newest(self) -> str:
         """The digest of the newest line; "" while there is none."""
