@@ -117,7 +117,8 @@ two-hosts: $(EXTRAS)
 # each fault of serving and training, or `make soak ROUNDS=10`: docs/soak.md says what came of the latest run of each part.
 soak: $(EXTRAS)
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --releases 20 --out docs/soak.md
+	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --releases 20 --live-releases 20 \
+	  --out docs/soak.md
 	TWOFOLD_FAULT_SEEDS=$(ROUNDS) $(BIN)/python -m pytest -rs tests/live/test_training_faults.py \
 	  tests/live/test_jobs_training.py --junitxml=build/training.xml; code=$$?; \
 	  $(BIN)/python -m tests.soak --rounds 0 --training build/training.xml --out docs/soak.md; exit $$code

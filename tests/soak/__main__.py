@@ -17,11 +17,13 @@ from random import Random
 
 from tests.soak.clients import PATIENCE_S
 from tests.soak.faults import FAULTS
+from tests.soak.live_releases import RATE_PER_S, live_trials
 from tests.soak.memory import over
 from tests.soak.overload import Overload, beside_a_noisy_one, overloaded
 from tests.soak.page import (
     Setting,
     kept_sections,
+    live_releases_section,
     memory_section,
     overload_section,
     page_of,
@@ -56,6 +58,11 @@ def main() -> None:
             ended = trials(Path(folder), options.releases)
         _keep(options.out, releases_section(ended, list(GOOD), _setting(options)))
         wrong += _wrong_releases(ended)
+    if options.live_releases:
+        with tempfile.TemporaryDirectory() as folder:
+            live = live_trials(Path(folder), options.live_releases)
+        _keep(options.out, live_releases_section(live, list(GOOD), RATE_PER_S, _setting(options)))
+        wrong += _wrong_releases(live)
     sys.exit(1 if wrong else 0)
 
 
@@ -116,6 +123,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory", type=int, default=0, help="requests of which the memory is looked at")
     parser.add_argument("--training", type=Path, nargs="+", default=(), help="reports of training's faults")
     parser.add_argument("--releases", type=int, default=0, help="trials of each kind of release")
+    parser.add_argument("--live-releases", type=int, default=0, help="the same on engines that serve")
     parser.add_argument("--out", type=Path, default=Path("docs/soak.md"))
     parser.add_argument("--shared", action="store_true", help="other work runs on this machine: say so")
     return parser.parse_args()

@@ -80,6 +80,17 @@ Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
 
 | release | trials | promoted | wrong | decided | worst | sent it | most, of its stages | why |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+LIVE_RELEASES = """\
+## Releases on engines
+
+The same releases, tried by the gate of a service that runs: two replicas of `transformers serve` behind the
+gateway, the release in the place of one, clients at {rate:g} requests/s; the slower build has four times
+the layers here, since half of a token's time is the server's. The rules before the gate, which refuse most
+of these, ask for nothing. *Decided* is from the promotion, the start of the release's engine in it.
+Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
+
+| release | trials | promoted | wrong | decided | worst | sent it | most, of its stages | why |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 OVERLOAD = """\
 ## Overload
 
@@ -220,8 +231,21 @@ def training_section(cases: Sequence[Case], setting: Setting) -> str:
 
 def releases_section(ended: Mapping[str, Sequence[Ended]], good: Sequence[str], setting: Setting) -> str:
     """The section's text: how often the gate was wrong about each kind of release."""
+    return _releases_text(RELEASES, ended, good, setting)
+
+
+def live_releases_section(
+    ended: Mapping[str, Sequence[Ended]], good: Sequence[str], rate_per_s: float, setting: Setting
+) -> str:
+    """The same of engines behind a gateway."""
+    return _releases_text(LIVE_RELEASES, ended, good, setting, rate=rate_per_s)
+
+
+def _releases_text(
+    head: str, ended: Mapping[str, Sequence[Ended]], good: Sequence[str], setting: Setting, **told: float
+) -> str:
     shared = ", shared with other work" if setting.shared else ""
-    lines = [RELEASES.format(**{**asdict(setting), "shared": shared})]
+    lines = [head.format(**{**asdict(setting), **told, "shared": shared})]
     for kind, each in ended.items():
         promoted = sum(one.promoted for one in each)
         wrong = len(each) - promoted if kind in good else promoted
