@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.live.test_registry import FOUND
 from tests.soak import releases
-from tests.soak.releases import GOOD, PROMPT_TOKENS, SAID_TOKENS, SEEN_BYTES, Ended, Made, sizes_of, train
+from tests.soak.releases import GOOD, PROMPT_TOKENS, SEEN_BYTES, Ended, Made, sizes_of, train
 from twofold.app.promoting import promote_version
 from twofold.app.releasing import HELD_OUT, taken
 from twofold.app.trying import OPEN, PROMOTED, seen_of
@@ -33,6 +33,7 @@ from twofold.policy.release.rules import Limits
 
 NAME = "tiny"
 RATE_PER_S, TRIAL_S = 2.0, 50.0  # that the trial is made for
+ANSWER_TOKENS = 32  # fewer tell too little of the time of one
 SEGMENT_S = 3.0  # of requests between two looks
 PATIENCE_S = 150.0  # after which a trial counts as undecided
 # What no rule is to refuse before the gate sees it.
@@ -138,7 +139,9 @@ def _asked_until_decided(service: Running, version: str, offered_s: float, seed:
     while not trials.is_decided(service.state, version) and time.monotonic() < offered_s + PATIENCE_S:
         segment += 1
         arrivals_s = loads.poisson_arrivals_s(RATE_PER_S, SEGMENT_S, 1000 * seed + segment)
-        loader.hold_open(service.endpoint, prompts, arrivals_s, duration_s=SEGMENT_S, max_tokens=SAID_TOKENS)
+        loader.hold_open(
+            service.endpoint, prompts, arrivals_s, duration_s=SEGMENT_S, max_tokens=ANSWER_TOKENS
+        )
 
 
 def live_trials(folder: Path, count: int) -> Mapping[str, list[Ended]]:
