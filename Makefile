@@ -233,7 +233,7 @@ unseen: $(STAMP)
 lock: $(STAMP)
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --extra dev --output-file requirements-dev.lock pyproject.toml
-	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --constraint requirements-dev.lock --extra train --extra live --extra otel --extra postgres --extra mlflow --extra sign --extra attribution --extra data --output-file requirements-live.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --constraint requirements-dev.lock --extra train --extra live --extra otel --extra postgres --extra mlflow --extra sign --extra attribution --extra data --extra tasks --output-file requirements-live.lock pyproject.toml
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements-live.lock # the plain release: any index has it
 
 clean:

@@ -96,7 +96,7 @@ metric_list: [{{metric: acc}}]
 def test_tasks_of_the_harness_are_asked_offline(
     trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("lm_eval", reason="needs the extra [tasks]: `pip install lm_eval`")
+    pytest.importorskip("lm_eval", reason="needs the extra [tasks]: `make extras`")
     from transformers import PreTrainedTokenizerFast
 
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
