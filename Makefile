@@ -22,7 +22,7 @@ ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py lo
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut two-hosts soak quick core check verbs structure bench golden validate-rendered engines test-engines test-mlflow peers fit accuracy unseen placebo lock clean
+.PHONY: demo loop loop-cut recalibrate prove extras fast system docs test test-skipped test-cut two-hosts soak quick core check verbs structure bench golden validate-rendered engines test-engines test-mlflow test-bundle peers fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -213,6 +213,11 @@ test-mlflow: $(EXTRAS) .engines/mlflow/bin/mlflow
 	.engines/mlflow/bin/pip install --quiet --disable-pip-version-check 'mlflow[auth]==3.17.2'
 	touch $@
 
+# A bundle with the wheels of two extras, installed and serving its model where there is no network: 1.3 GB, as root.
+test-bundle: $(EXTRAS)
+	TWOFOLD_BUNDLE=1 TWOFOLD_BUNDLE_SERVES=1 $(BIN)/python -m pytest -rs -s -n 0 tests/app/test_bundling.py \
+	  tests/app/test_bundle_serves.py
+
 # Other people's gateways, for `python -m bench gateway_peers`: LiteLLM's proxy, 800 MB, and vLLM's router, 130 MB, each in
 # an environment of its own. LiteLLM: the newest release all of whose parts were to be had; nginx is `make system`'s.
 peers: .peers/litellm/bin/litellm .peers/vllm-router/bin/vllm-router
@@ -243,7 +248,7 @@ unseen: $(STAMP)
 lock: $(STAMP)
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --extra dev --output-file requirements-dev.lock pyproject.toml
-	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --constraint requirements-dev.lock --extra train --extra live --extra otel --extra postgres --extra mlflow --extra sign --extra attribution --extra data --extra tasks --output-file requirements-live.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --constraint requirements-dev.lock --extra train --extra live --extra otel --extra postgres --extra mlflow --extra sign --extra attribution --extra data --extra tasks --output-file requirements-live.lock pyproject.toml
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements-live.lock # the plain release: any index has it
 
 clean:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.live.test_registry import model
-from twofold.app.bundling import bundle, pins_of, wheel_for
+from twofold.app.bundling import bundle, hashes_of, pins_of, wheel_for
+from twofold.app.locked_part import needed_part
 from twofold.app.own_wheel import write_own_wheel
-from twofold.core.errors import FileError
+from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.registry.registry import Registry
 
 ROOT = Path(__file__).parents[2]
@@ -135,6 +136,61 @@ def test_a_wheel_that_is_not_the_one_of_the_locks_hash_is_refused(tmp_path: Path
     with pytest.raises(FileError, match="by its hash"):
         bundle("chat", tmp_path / "again", *words)
     assert not (tmp_path / "again").exists()
+
+
+NEEDS = f"""\
+aiohttp==3.11.0
+    # via twofold (pyproject.toml)
+click==8.1.0
+    # via
+    #   twofold (pyproject.toml)
+    #   uvicorn
+h11==0.16.0
+    # via
+    #   -c other.lock
+    #   uvicorn
+highspy==1.15.1
+httptools==0.6.0
+idna==3.1 \\
+    --hash=sha256:{"0" * 64}
+    # via yarl
+lazy-loader==0.6
+mlflow-skinny==3.0
+numpy==2.3.5
+psutil==6.0
+pydantic==2.10
+ruamel-yaml==0.18.16
+torch==2.13.0
+    # via other
+uvicorn==0.34.0
+    # via twofold (pyproject.toml)
+uvloop==0.21.0
+yarl==1.0
+    # via aiohttp
+"""
+
+
+def test_an_extra_takes_what_it_needs_of_a_lock_and_no_more(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.write_text(NEEDS)
+    (tmp_path / "part").write_text(needed_part(lock, ["live"]))
+    pins = pins_of(tmp_path / "part")
+    assert pins_of(lock).keys() - pins.keys() == {"mlflow-skinny", "torch"}
+    assert {"h11", "idna", "numpy"} <= pins.keys() and hashes_of(tmp_path / "part")["idna"] == {"0" * 64}
+    with pytest.raises(FileError, match="pins no compressed-tensors"):
+        needed_part(lock, ["live", "train"])
+    with pytest.raises(ValueRefusedError, match="no extra `lives`"):
+        needed_part(lock, ["lives"])
+    lock.write_text("numpy==2.3.5\n")
+    with pytest.raises(FileError, match="does not say what needs what"):
+        needed_part(lock, ["live"])
+
+
+def test_the_checkouts_own_lock_holds_what_serving_needs(tmp_path: Path) -> None:
+    (tmp_path / "part").write_text(needed_part(ROOT / "requirements-live.lock", ["live", "train"]))
+    pins, whole = pins_of(tmp_path / "part"), pins_of(ROOT / "requirements-live.lock")
+    assert {"aiohttp", "torch", "transformers", "setuptools", "numpy"} <= pins.keys() < whole.keys()
+    assert not {"mlflow-skinny", "lm-eval", "captum", "rouge-score"} & pins.keys()
 
 
 def test_the_own_wheel_holds_what_runs_and_is_the_same_twice(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import twofold
 from twofold.app import install
+from twofold.app.locked_part import PIN, needed_part, plain
 from twofold.app.own_wheel import write_own_wheel
 from twofold.core.display import format_bytes
 from twofold.core.errors import FileError, ValueRefusedError
@@ -22,8 +23,7 @@ from twofold.live.registry.registry import MARKED, Described, Registry
 from twofold.live.training.artefact import sha256_of, write_whole
 from twofold.report.answers import Shown
 
-LOCK = "requirements.lock"
-PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+LOCK, LIVE_LOCK = "requirements.lock", "requirements-live.lock"
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 DOCUMENTS = ("README.md", "LICENSE", "THIRD_PARTY_DATA.md", "CHANGELOG.md", "docs", "examples")
 NOT_DOCUMENTS = (".twofold*", "__pycache__", "*-lock")
@@ -67,30 +67,34 @@ def bundle(
     lock: Path | None,
     wheels: Path | None,
     tell: Callable[[str], None],
+    extras: Sequence[str] = (),
 ) -> ShownBundle:
     """Write the bundle of a version into a new folder: whole, or not at all.
 
-    Raises FileError for a lock or a wheel that is not there, ValueRefusedError where pip could not download.
+    With `extras`, what they and the core need of the lock. Raises FileError for a lock or a wheel that is not
+    there, ValueRefusedError for an extra that nobody knows and where pip could not download.
     """
     opened = Registry(registry)
     described = opened.trusted(reference)
     if out.exists():
         raise FileError(f"`{out}` exists", hint="name a folder that is not there")
-    lock = lock or _checkout() / LOCK
-    pins = pins_of(lock)
+    lock = lock or _checkout() / (LIVE_LOCK if extras else LOCK)
+    pins_of(lock)  # or it is refused before anything is made
+    part = needed_part(lock, extras) if extras else lock.read_text("utf-8")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".bundle-") as folder:
         whole = Path(folder) / out.name
         (whole / "wheels").mkdir(parents=True)
+        write_whole(whole / LOCK, part)
+        pins = pins_of(whole / LOCK)
         tell(f"gather {len(pins)} wheels")
-        _gather(pins, lock, wheels, whole / "wheels")
+        _gather(pins, whole / LOCK, wheels, whole / "wheels")
         write_own_wheel(whole / "wheels")
         tell(f"take out {described.version.text}")
         opened.pull(described.version.text, whole / "model")
-        shutil.copyfile(lock, whole / LOCK)
         _document(whole)
         shutil.copyfile(install.__file__, whole / "install.py")
-        write_whole(whole / install.FACTS, json.dumps(_facts(described), indent=1) + "\n")
+        write_whole(whole / install.FACTS, json.dumps(_facts(described, extras), indent=1) + "\n")
         files = sorted(path for path in whole.rglob("*") if path.is_file())
         sums = "".join(f"{sha256_of(path)}  {path.relative_to(whole).as_posix()}\n" for path in files)
         write_whole(whole / install.SUMS, sums)
@@ -126,11 +130,6 @@ def hashes_of(lock: Path) -> dict[str, set[str]]:
     return found
 
 
-def plain(name: str) -> str:
-    """A project's name, however it is written."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def wheel_for(name: str, version: str, folder: Path) -> Path | None:
     """The wheel of a pin; a build for other hardware (`2.13.0+cpu`) is one of a pin that names no build."""
     for path in sorted(folder.glob("*.whl")):
@@ -152,7 +151,7 @@ def _gather(pins: dict[str, str], lock: Path, wheels: Path | None, target: Path)
         if found is None:
             missing.append(f"{name}=={version}")
         elif hashes.get(name) and sha256_of(found).removeprefix("sha256:") not in hashes[name]:
-            raise FileError(f"`{found}` is not the wheel that `{lock}` names by its hash")
+            raise FileError(f"`{found}` is not the wheel that the lock names by its hash")
         elif source != target:
             shutil.copyfile(found, target / found.name)
     if missing:
@@ -195,12 +194,13 @@ def _document(whole: Path) -> None:
             shutil.copyfile(root / name, whole / name)
 
 
-def _facts(described: Described) -> dict[str, Any]:
+def _facts(described: Described, extras: Sequence[str]) -> dict[str, Any]:
     version = described.version
     return {
         "twofold": twofold.__version__,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "machine": f"{sys.platform} {platform.machine()}",
+        "extras": list(extras),
         "model": version.text,
         "digest": version.digest,
         "made_from": dict(described.stored.facts.get(MARKED, {})),

@@ -99,7 +99,11 @@ def main() -> int:
     if asked.folder.exists():
         print(f"error: {asked.folder} exists", file=sys.stderr)
         return 2
-    install(bundle, asked.folder, facts)
+    try:
+        install(bundle, asked.folder, facts)
+    except subprocess.CalledProcessError:
+        print(f"error: not wholly installed in {asked.folder}: why stands above", file=sys.stderr)
+        return 2
     print(f"installed: {asked.folder}/bin/twofold plan {bundle}/examples/assistant")
     return 0
 

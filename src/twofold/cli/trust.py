@@ -75,6 +75,12 @@ QUESTIONS = {
             REGISTRY,
             option("--lock", "What is pinned; by default requirements.lock of this checkout.", type=FILE),
             option("--wheels", "A folder of wheels; without it pip downloads them.", type=FILE),
+            option(
+                "--extra",
+                "Bundle an extra as well, of requirements-live.lock; to serve: `--extra live --extra train`.",
+                "extras",
+                multiple=True,
+            ),
             JSON,
         ),
     ),
