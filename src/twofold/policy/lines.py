@@ -6,7 +6,7 @@ that later versions add. Fields are text, whole and finite numbers, yes or no, e
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from enum import Enum
 from json.encoder import encode_basestring_ascii
 from math import isfinite
@@ -27,7 +27,8 @@ class LineFormat(Generic[EventT, EffectT]):
             each: (
                 f'{{"type":"{each.__name__}"',
                 _values_of([field.name for field in fields(each)]),
-                [(f',"{field.name}":', field.default) for field in fields(each)],
+                [f',"{field.name}":' for field in fields(each)],
+                [field.default for field in fields(each)],  # MISSING where it is always written
             )
             for each in made
         }
@@ -38,10 +39,13 @@ class LineFormat(Generic[EventT, EffectT]):
         return f'{{"now_s":{json_text(entry.now_s)},"event":{self._text(entry.event)},"effects":[{effects}]}}'
 
     def _text(self, value: Any) -> str:
-        text, values_of, shape = self._shapes[type(value)]
-        for content, (key, default) in zip(values_of(value), shape, strict=True):
-            if content is not default and content != default:
-                text += key + (repr(content) if type(content) is int else json_text(content))
+        text, values_of, keys, defaults = self._shapes[type(value)]
+        values = values_of(value)
+        for at in range(len(keys)):
+            content, default = values[at], defaults[at]
+            if content is default or (default is not MISSING and content == default):
+                continue
+            text += keys[at] + (repr(content) if type(content) is int else json_text(content))
         return text + "}"
 
 

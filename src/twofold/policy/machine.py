@@ -39,7 +39,7 @@ EventT = TypeVar("EventT")
 EffectT = TypeVar("EffectT")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry(Generic[EventT, EffectT]):
     """One line of a machine's log: what came, when, and what the machine answered."""
 
