@@ -90,7 +90,6 @@ def promote_version(
     Beside a service the rules are those of its spec, and what they ask of the engine that serves is measured
     there, where it was not.
     """
-    check_there(public_key)
     opened, who = Registry(registry), who_of(by)
     version = opened.find(reference)
     service = _wanted(registry, version.name) if alias == SERVING else None
@@ -102,6 +101,7 @@ def promote_version(
         if limits.signed_by and Path(limits.signed_by).resolve() != public_key.resolve():
             what = f"the service's spec asks for a signature of `{limits.signed_by}`, not of `{public_key}`"
             raise ValueRefusedError(what, hint="leave out `--public-key`, or change `signed_by` in the spec")
+        check_there(public_key)
         limits = replace(limits, signed_by=str(public_key))
     if state is None or service is None:
         if service is not None and not _is_measured(opened, version.text, service):
