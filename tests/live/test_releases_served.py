@@ -42,6 +42,10 @@ def test_r_101_a_bad_release_is_rolled_back_before_its_stage_is_over(kind: str, 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_a_good_release_is_promoted_and_every_replica_runs_it(kind: str, service: Running) -> None:
+    """Where a busy machine leaves too little to tell by, it is not found worse, and is tried once more."""
     ended = tried(service, kind, GOOD[kind], 3)
+    if not ended.promoted:
+        assert ended.reason.endswith("undecided"), ended
+        ended = tried(service, kind, GOOD[kind], 4)
     assert ended.promoted, ended
     assert ended.seconds < 120.0

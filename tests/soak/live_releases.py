@@ -33,6 +33,7 @@ from twofold.policy.release.rules import Limits
 
 NAME = "tiny"
 RATE_PER_S, TRIAL_S = 2.0, 50.0  # that the trial is made for
+IN_FLIGHT = 8  # at a replica, at most
 ANSWER_TOKENS = 32  # fewer tell too little of the time of one
 SEGMENT_S = 3.0  # of requests between two looks
 PATIENCE_S = 150.0  # after which a trial counts as undecided
@@ -93,8 +94,9 @@ def running(folder: Path) -> Iterator[Running]:
     lines = [json.dumps({"slice": kind, "text": text}) for kind, text in texts]
     (made.state / HELD_OUT).write_text("\n".join(lines) + "\n", "utf-8")
     engine = EngineSettings(str(release.folder), "float32", 1, 64, 256, digest=release.digest)
+    gate = GateSettings(canary=canary, rollout=RolloutSettings())
     settings = ServiceSettings(
-        engine, 2, 8, port, 0.0001, 0.01, GateSettings(canary=canary, rollout=RolloutSettings()), name=NAME,
+        engine, 2, IN_FLIGHT, port, 0.0001, 0.01, gate, name=NAME,
         registry=str(made.registry.resolve()), registered=NAME, limits=NOTHING_ASKED,
     )  # fmt: skip
     try:
@@ -130,6 +132,8 @@ def tried(service: Running, kind: str, made: Made, seed: int) -> Ended:
     size = sizes_of(service.canary)[shares.index(seen.stage_fraction)] if seen.stage_fraction in shares else 0
     took_s = (seen.decided_s or time.monotonic()) - offered_s
     why = "undecided" if seen.outcome == OPEN else seen.why
+    if size:  # a stage's size counts answers: others were under way when it was decided
+        size += IN_FLIGHT
     return Ended(promoted, why, seen.requests, seen.to_release, seen.stage_fraction, size, took_s)
 
 

@@ -86,7 +86,8 @@ LIVE_RELEASES = """\
 The same releases, tried by the gate of a service that runs: two replicas of `transformers serve` behind the
 gateway, the release in the place of one, clients at {rate:g} requests/s; the slower build has four times
 the layers here, since half of a token's time is the server's. The rules before the gate, which refuse most
-of these, ask for nothing. *Decided* is from the promotion, the start of the release's engine in it.
+of these, ask for nothing. *Decided* is from the promotion, the start of the release's engine in it. A stage's
+size counts answers, and what may be under way when it is decided, 8 requests, is added here.
 Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
 
 | release | trials | promoted | wrong | decided | worst | sent it | most, of its stages | why |
