@@ -89,16 +89,15 @@ class Registry:
             raise FileError(f"no registry in `{folder}`", hint=MAKES_ONE)
         self.folder = folder
         named = folder if folder.name not in ("", "..") else folder.resolve()  # the key is called after it
-        is_new = not tables_exist(folder)  # what is there was sealed: a new key would know nothing of it
-        if is_new and blobs.holds_any(folder):
+        # In this order, since whoever makes it meanwhile makes the tables before anything is stored.
+        is_stored, is_new = blobs.holds_any(folder), not tables_exist(folder)
+        if is_new and is_stored:  # what is there was sealed: a new key would know nothing of it
             what = f"the tables of the registry `{folder}` are gone or empty: its models have neither names"
             raise AlteredError(f"{what} nor seals", hint="restore them from a copy")
         if is_new and not make:  # one that was killed while it was made
             raise FileError(f"no registry in `{folder}`", hint=MAKES_ONE)
         self._key = key_of(named.with_name(f"{named.name}.key"), make=is_new)
-        listed = blobs.listed_names(
-            folder
-        )  # before the tables, since whoever pushes meanwhile writes it last
+        listed = blobs.listed_names(folder)  # before the tables: whoever pushes meanwhile writes it last
         self.tables = Tables(open_store(folder, tables), self._key)
         self._check_known(listed)
         self.attachments = Attachments(folder, self.tables)
