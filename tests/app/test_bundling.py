@@ -181,6 +181,10 @@ def test_an_extra_takes_what_it_needs_of_a_lock_and_no_more(tmp_path: Path) -> N
         needed_part(lock, ["live", "train"])
     with pytest.raises(ValueRefusedError, match="no extra `lives`"):
         needed_part(lock, ["lives"])
+    for line in ("yarl[x]==1.0", "yarl @ https://example.com/yarl.whl"):
+        lock.write_text(f"{NEEDS}{line}\n")
+        with pytest.raises(FileError, match="pins nothing by"):
+            needed_part(lock, ["live"])
     lock.write_text("numpy==2.3.5\n")
     with pytest.raises(FileError, match="does not say what needs what"):
         needed_part(lock, ["live"])

@@ -605,3 +605,11 @@ def test_a_named_pipe_is_refused_before_anybody_waits_for_it(
     assert main([*words.split(), str(pipe)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "is a pipe, a socket or a device" in said and "write what it gives to a file" in said
+
+
+@pytest.mark.parametrize("name", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+def test_what_a_shell_hands_over_is_read(name: str) -> None:
+    """`cat table.csv | twofold validate --lint /dev/stdin`."""
+    command = [sys.executable, "-m", "twofold", "validate", "--lint", name]
+    done = subprocess.run(command, input="nothing of a table\n", capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "holds no rows" in done.stderr

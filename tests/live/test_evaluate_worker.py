@@ -15,7 +15,7 @@ from twofold.app.registering import _evaluated, evaluate_version, quantise_versi
 from twofold.core.data import from_data
 from twofold.core.errors import ValueRefusedError
 from twofold.live.registry import quantise_worker
-from twofold.live.registry.evaluate_worker import Asked, evaluate, read_texts
+from twofold.live.registry.evaluate_worker import Asked, evaluate, read_texts, set_digest
 from twofold.live.registry.registry import Registry
 from twofold.policy.release.rules import Evaluation, Limits
 
@@ -160,6 +160,25 @@ def test_a_set_without_text_is_refused_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "set.jsonl").write_text('{"text": "a"}\n{"words": "b"}\n')
     with pytest.raises(ValueError, match="line 2"):
         read_texts(Path(Asked("", str(tmp_path / "set.jsonl")).texts))
+
+
+def test_a_text_may_hold_what_other_programs_take_for_the_end_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text('{"text": "a\u2028b"}\r\n\n{"text": "c\u0085"}', "utf-8", newline="")
+    assert [each.text for each in read_texts(path)] == ["a\u2028b", "c\u0085"]
+    for line in ('{"text": null}', "[" * 200_000):
+        path.write_text(f'{{"text": "a"}}\n{line}\n')
+        with pytest.raises(ValueError, match="line 2 of set"):
+            read_texts(path)
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_same_bytes_read_as_one_text_are_another_set(tmp_path: Path) -> None:
+    """Else slices would be lost, and figures pass for those of the set that counts."""
+    lines, text = tmp_path / "set.jsonl", tmp_path / "set.txt"
+    text.write_bytes(lines.read_bytes())
+    found = [evaluate(Asked(str(tmp_path / "first"), str(path)))["set_sha256"] for path in (lines, text)]
+    assert found == [set_digest(lines), set_digest(text)] and found[0] != found[1]
 
 
 def quantised(folder: Path, name: str, bits: int = 8) -> dict[str, object]:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +229,33 @@ def test_names_in_the_index_alone_go_with_it(registry: Registry, tmp_path: Path)
         opened.verify()
     opened.push(model(tmp_path / "new", 3), "chat", "ann")
     opened.verify()
+
+
+def test_a_row_that_somebody_deleted_is_told_as_that_by_every_verb(
+    registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log tells of it, so tables are not older than the index."""
+    registry.close()
+    with closing(sqlite3.connect(registry.folder / "registry.sqlite")) as file, file:
+        file.execute("delete from versions where version = 2")
+    for verb in ("verify", "list"):
+        assert main(["registry", verb, "--registry", str(registry.folder)]) == 2
+        said = capsys.readouterr().err
+        assert "`push`" in said and "index.json" not in said
+
+
+def test_another_clients_tag_is_told_by_verify_and_stands_in_nobodys_way(
+    registry: Registry, tmp_path: Path
+) -> None:
+    path = registry.folder / "index.json"
+    index = json.loads(path.read_text())
+    tagged = dict(index["manifests"][0], annotations={"org.opencontainers.image.ref.name": "prod"})
+    path.write_text(json.dumps({**index, "manifests": [*index["manifests"], tagged]}))
+    opened = Registry(registry.folder)
+    with pytest.raises(AlteredError, match="lists `prod`"):
+        opened.verify()
+    assert opened.pull("chat", tmp_path / "out").version.text == "chat:2"
+    opened.close()
 
 
 def test_tables_that_are_no_database_are_told_as_input(registry: Registry) -> None:

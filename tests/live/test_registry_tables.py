@@ -427,6 +427,14 @@ def test_what_mlflow_would_not_carry_over_is_refused_before_it_is_kept(mlflow_pl
     assert [each.text for each in tables.versions()] == ["chat:1"]
 
 
+@pytest.mark.filterwarnings("ignore")  # of MLflow's
+def test_an_mlflow_database_that_is_none_is_an_error_of_the_tables(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="needs the extra [mlflow]: `make extras`")
+    (tmp_path / "mlflow.db").write_bytes(b"garbage" * 1000)
+    with pytest.raises(TablesError, match="not a database"):
+        Registry(tmp_path / "registry", make=True, tables=f"mlflow+sqlite:///{tmp_path}/mlflow.db")
+
+
 @pytest.mark.parametrize("value", ["no JSON", '["approvals"]', '{"a": 1}', "[[]]", "[1, 2]", '[["log", 1]]'])
 def test_a_tag_that_somebody_made_unreadable_is_an_error_of_the_tables(
     value: str, mlflow_place: Place

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
-from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.errors import FileError, Place, ValueRefusedError
 
 PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -24,7 +24,7 @@ def needed_part(lock: Path, extras: Sequence[str]) -> str:
     Raises ValueRefusedError for an extra that Twofold has not got, FileError for a lock that pins too little,
     or that does not tell what needs what.
     """
-    blocks = _blocks(lock.read_text("utf-8"))
+    blocks = _blocks(lock)
     needs: dict[str, set[str]] = {}
     for name, lines in blocks.items():
         for line in lines:
@@ -43,13 +43,18 @@ def needed_part(lock: Path, extras: Sequence[str]) -> str:
     return "".join(line for name, lines in blocks.items() if name in wanted for line in lines)
 
 
-def _blocks(text: str) -> dict[str, list[str]]:
-    """The lines of each pin, by its name."""
+def _blocks(lock: Path) -> dict[str, list[str]]:
+    """The lines of each pin, by its name. Options at the head are no part of any."""
     found: dict[str, list[str]] = {}
     name = ""
-    for line in text.splitlines(keepends=True):
+    for number, line in enumerate(lock.read_text("utf-8").splitlines(keepends=True), start=1):
         if (pin := PIN.match(line)) is not None:
             name = plain(pin[1])
+        elif line.strip() and not line.startswith((" ", "\t", "#", "-")):
+            what = "a line that pins nothing by `NAME==VERSION`"
+            raise FileError(
+                what, place=Place(str(lock), number, 1), hint="write the lock with `--strip-extras`"
+            )
         if name:
             found.setdefault(name, []).append(line)
     return found

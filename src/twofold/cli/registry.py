@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.options import FILE, JSON, TABLES, Verb, option, usual, words
+from twofold.cli.options import FILE, JSON, TABLES, WRITTEN, Verb, option, usual, words
 from twofold.cli.progress import stage_lines
 
 REGISTRY = usual("--registry", Path(".twofold-registry"), "The registry's folder.", type=FILE)
@@ -59,7 +59,7 @@ QUESTIONS = {
     "pull": Verb(
         help=f"Write the files of a version into the new folder OUT, checked on the way. {SAID}",
         answer="registering.pull_version",
-        parameters=(REFERENCE, click.argument("out", type=FILE), REGISTRY, PUBLIC_KEY, JSON),
+        parameters=(REFERENCE, click.argument("out", type=WRITTEN), REGISTRY, PUBLIC_KEY, JSON),
     ),
     "sign": Verb(
         help=f"Sign the files of a version by a key of your own, so that others can check them. {SAID}",

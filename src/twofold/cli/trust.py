@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.options import FILE, JSON, OUT, Verb, flag, option, usual
+from twofold.cli.options import FILE, JSON, OUT, WRITTEN, Verb, flag, option, usual
 from twofold.cli.progress import stage_lines
 from twofold.cli.registry import ALIAS, REFERENCE, REGISTRY, SAID
 
@@ -21,7 +21,7 @@ QUESTIONS = {
         """,
         answer="feedback.curate_samples",
         parameters=(
-            click.argument("out", type=FILE),
+            click.argument("out", type=WRITTEN),
             ON,
             flag("--force", "Replace what an earlier `curate` wrote into OUT."),
             JSON,
@@ -71,7 +71,7 @@ QUESTIONS = {
         progress=stage_lines,
         parameters=(
             REFERENCE,
-            click.argument("out", type=FILE),
+            click.argument("out", type=WRITTEN),
             REGISTRY,
             option("--lock", "What is pinned; by default requirements.lock of this checkout.", type=FILE),
             option("--wheels", "A folder of wheels; without it pip downloads them.", type=FILE),

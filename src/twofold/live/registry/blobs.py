@@ -231,6 +231,8 @@ def _text_of(folder: Path, named: Mapping[str, str], attached: Mapping[str, str]
 
 def listed_names(folder: Path) -> set[str]:
     """The names in the index; none where there is none that can be read, of which `check_index` tells."""
+    if not (folder / INDEX).is_file():  # a pipe is waited for
+        return set()
     try:
         manifests = json.loads((folder / INDEX).read_text("utf-8"))["manifests"]
         return set(filter(None, map(_name_of, manifests)))
@@ -305,7 +307,7 @@ def _unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 def _name_of(entry: Mapping[str, Any]) -> str:
     """What an entry of the index calls a manifest; "" of one that is only attached."""
-    return str((entry.get("annotations") or {}).get(REFERENCE, ""))
+    return str((entry.get("annotations") or {}).get(REFERENCE) or "")
 
 
 def blob(folder: Path, hexadecimal: str) -> Path:

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from twofold.live.registry.task_sets import scores
 from twofold.live.training.artefact import sha256_of
 
 BIN_COUNT = 10
+LINES = ".jsonl"  # how the name of a set of lines ends
 WINDOW_TOKENS_MAX = 1024
 
 
@@ -43,20 +45,28 @@ class Text:
 def read_texts(path: Path) -> list[Text]:
     """The set. Raises ValueError, with the line, for JSONL that has no text."""
     raw = path.read_text("utf-8")
-    return texts_of(path.name, raw) if path.suffix == ".jsonl" else [Text("", raw)]
+    return texts_of(path.name, raw) if path.suffix == LINES else [Text("", raw)]
+
+
+def set_digest(path: Path) -> str:
+    """What tells sets apart: the digest of the file; of a file that is read as one text, another one."""
+    return sha256_of(path) if path.suffix == LINES else sha256(b"text\0" + path.read_bytes()).hexdigest()
 
 
 def texts_of(name: str, raw: str) -> list[Text]:
     """The lines of a set in JSON. Raises ValueError, with the line, where one has no text."""
     found = []
-    for number, line in enumerate(raw.splitlines(), start=1):
+    for number, line in enumerate(raw.split("\n"), start=1):  # texts may hold other breaks, which JSON allows
         if not line.strip():
             continue
         try:
             said = json.loads(line)
-            found.append(Text(str(said.get("slice", "")), str(said["text"])))
-        except (ValueError, KeyError, AttributeError) as error:
+            name_of, text = said.get("slice", ""), said["text"]
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"line {number} of {name} has no `text`") from error
+        if not isinstance(text, str):
+            raise ValueError(f"line {number} of {name} has a `text` that is none")
+        found.append(Text(str(name_of), text))
     return found
 
 
@@ -100,7 +110,7 @@ def evaluate(asked: Asked) -> dict[str, Any]:
         for name, loss in sorted(sums.slice_loss.items())
         if name and before is not None and loss > sums.slice_before[name] * (1.0 + asked.slice_rise_fraction)
     ]
-    set_sha256, texts = sha256_of(Path(asked.texts)), [each.text for each in read_texts(Path(asked.texts))]
+    set_sha256, texts = set_digest(Path(asked.texts)), [each.text for each in read_texts(Path(asked.texts))]
     return {
         "set_sha256": set_sha256,
         "token_count": sums.count,

@@ -38,10 +38,11 @@ def _refusing() -> Iterator[None]:
     """What MLflow's client raises is an error of the tables: an answer of others and a missing driver too."""
     from google.protobuf.json_format import ParseError
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except (MlflowException, ParseError, ValueError, ImportError) as error:
+    except (MlflowException, SQLAlchemyError, ParseError, ValueError, ImportError) as error:
         status = error.get_http_status_code() if isinstance(error, MlflowException) else 0
         # Of questions that nobody answered, it is deep inside what is said.
         cause = re.search(r"\(Caused by \w+\(['\"](.*)['\"]\)", str(error))

@@ -108,11 +108,18 @@ class Registry:
             keep_address(folder, tables)
 
     def _check_known(self, listed: Iterable[str]) -> None:
-        """Raise AlteredError where the index names what tables do not: the next push would leave that out."""
-        unknown = sorted(set(listed) - set(self._named())) if listed else []
+        """Raise AlteredError where the index names what tables do not: the next push would leave that out.
+
+        What is no name of a version is another client's, and `verify` tells of it.
+        """
+        ours = {name for name in listed if name.rpartition(":")[2].isdecimal()}
+        unknown = sorted(ours - set(self._named())) if ours else []
         if not unknown:
             return
-        self.tables.close()
+        try:
+            self.tables.check()  # a row that somebody deleted is named by the log
+        finally:
+            self.tables.close()
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         what = f"`{blobs.INDEX}` names `{unknown[0][:99]}`{more}, which the tables do not have"
         hint = "restore the tables from a copy; where the index alone was changed, remove it"
