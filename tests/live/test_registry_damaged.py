@@ -263,8 +263,31 @@ def test_tables_that_are_no_database_are_told_as_input(registry: Registry) -> No
     for path in registry.folder.glob("registry.sqlite-*"):
         path.unlink()
     (registry.folder / "registry.sqlite").write_bytes(b"garbage" * 1000)
-    with pytest.raises(TablesError, match="not a database"):
+    with pytest.raises(TablesError, match="not a database") as caught:
         Registry(registry.folder)
+    assert "from a copy" in caught.value.hint
+    (registry.folder / "registry.sqlite").unlink()
+    (registry.folder / "registry.sqlite").mkdir()  # as a mount of what is not there makes it
+    with pytest.raises(TablesError, match="unable to open"):
+        Registry(registry.folder)
+
+
+def test_what_is_no_folder_file_or_layout_any_more_is_named(registry: Registry) -> None:
+    with pytest.raises(FileError, match=r"key` is no folder"):
+        Registry(registry.folder.with_name("registry.key"))
+    index = registry.folder / "index.json"
+    index.unlink()
+    os.mkfifo(index)
+    with pytest.raises(AlteredError, match="is no file"):
+        Registry(registry.folder).verify()
+    (registry.folder / "oci-layout").unlink()
+    for make in (False, True):
+        with pytest.raises(AlteredError, match="`oci-layout` of the registry") as caught:
+            Registry(registry.folder, make=make)
+    (registry.folder / "oci-layout").write_text(caught.value.hint.split("`")[1])
+    index.unlink()
+    registry.evaluated("chat", Evaluation("a" * 64, 4000, 2.0), "ann")
+    Registry(registry.folder).verify()
 
 
 def test_a_layout_without_tables_is_no_registry_yet(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import twofold
 from twofold.app import install
-from twofold.app.locked_part import PIN, needed_part, plain
+from twofold.app.locked_part import PIN, check_extras, needed_part, plain
 from twofold.app.own_wheel import write_own_wheel
 from twofold.core.display import format_bytes
 from twofold.core.errors import FileError, ValueRefusedError
@@ -78,6 +78,7 @@ def bundle(
     described = opened.trusted(reference)
     if out.exists():
         raise FileError(f"`{out}` exists", hint="name a folder that is not there")
+    check_extras(extras)
     lock = lock or _checkout() / (LIVE_LOCK if extras else LOCK)
     pins_of(lock)  # or it is refused before anything is made
     part = needed_part(lock, extras) if extras else lock.read_text("utf-8")

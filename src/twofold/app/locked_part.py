@@ -60,14 +60,18 @@ def _blocks(lock: Path) -> dict[str, list[str]]:
     return found
 
 
-def _asked(extras: Sequence[str]) -> Iterator[str]:
-    """What Twofold asks for itself, by its metadata."""
-    told = distribution("twofold")
-    known = told.metadata.get_all("Provides-Extra") or []
+def check_extras(extras: Sequence[str]) -> None:
+    """Raise ValueRefusedError for an extra that Twofold has not got."""
+    known = distribution("twofold").metadata.get_all("Provides-Extra") or []
     for extra in extras:
         if extra not in known:
             raise ValueRefusedError(f"there is no extra `{extra}`", hint=f"write one of {', '.join(known)}")
-    for line in told.requires or ():
+
+
+def _asked(extras: Sequence[str]) -> Iterator[str]:
+    """What Twofold asks for itself, by its metadata."""
+    check_extras(extras)
+    for line in distribution("twofold").requires or ():
         of, name = EXTRA.search(line), NAME.match(line)
         if name is not None and (of is None or of[1] in extras):
             yield plain(name[0])

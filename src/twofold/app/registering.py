@@ -28,6 +28,9 @@ from twofold.report.lines import field
 from twofold.report.registry import listed, shown, verified
 
 REGISTRY = Path(".twofold-registry")
+EVALUATED_BY = (
+    "it takes a model that transformers reads, and by `--on` a text, or JSON lines with `text` and `slice`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +328,7 @@ def _evaluated(model: Path, texts: Path, before: Path | None, tasks: Sequence[st
     sets = tuple(each if each == task_sets.OWN else str(Path(each).resolve()) for each in tasks)
     asked = evaluate_worker.Asked(str(model), str(texts.resolve()), str(before) if before else "", tasks=sets)
     worker = "twofold.live.registry.evaluate_worker"
-    said = asked_worker(
-        worker, evaluate_worker.request_of(asked), "evaluated", "see `--on`: write a shorter set"
-    )
+    said = asked_worker(worker, evaluate_worker.request_of(asked), "evaluated", EVALUATED_BY)
     return from_data(Evaluation, said, finite=False)
 
 

@@ -61,6 +61,15 @@ class Stored:
         return sum(each.size_bytes for each in self.files)
 
 
+def check_place(folder: Path) -> None:
+    """Raise FileError for what is no folder, AlteredError where what says that it is a layout is gone."""
+    if folder.exists() and not folder.is_dir():
+        raise FileError(f"`{folder}` is no folder", hint="name the folder of a registry, or a new one")
+    if not (folder / LAYOUT).exists() and holds_any(folder):
+        hint = f"write `{LAYOUT_TEXT.strip()}` into it"
+        raise AlteredError(f"`{LAYOUT}` of the registry `{folder}` is gone", hint=hint)
+
+
 def make_layout(folder: Path) -> None:
     """An empty layout, where there is none. Raises FileError for a folder that holds something else."""
     if (folder / LAYOUT).exists():
@@ -249,6 +258,8 @@ def check_index(
     of them, and the next push writes it.
     """
     hint = "restore it from a copy; the next push or evaluation writes it anew as well"
+    if (folder / INDEX).exists() and not (folder / INDEX).is_file():  # a pipe is waited for
+        raise AlteredError(f"`{INDEX}` is no file", hint=hint)
     try:
         found = (folder / INDEX).read_bytes().decode()
     except (OSError, ValueError) as error:

@@ -83,6 +83,7 @@ class Registry:
         """
         if tables:
             check_address(tables)
+        blobs.check_place(folder)
         if make:
             blobs.make_layout(folder)
         elif not (folder / blobs.LAYOUT).exists():

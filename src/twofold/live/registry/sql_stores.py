@@ -99,8 +99,14 @@ class SqlStore:
             cursor = self._connection.execute(statement, told)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
         except self._failed as error:
-            hint = "see whether they can be reached, and whether somebody else writes for long"
-            raise TablesError(f"the registry's tables: {error}".strip(), hint=hint) from error
+            raise _refused(error) from error
+
+
+def _refused(error: Exception) -> TablesError:
+    hint = "see whether they can be reached, and whether somebody else writes for long"
+    if any(word in str(error) for word in ("not a database", "malformed", "unable to open")):
+        hint = f"restore `{FILE}` of the registry's folder from a copy"
+    return TablesError(f"the registry's tables: {error}".strip(), hint=hint)
 
 
 def sqlite(folder: Path) -> SqlStore:
@@ -113,7 +119,10 @@ def sqlite(folder: Path) -> SqlStore:
     deadline_s = time.monotonic() + WAIT_S
     while True:
         # One thread uses it; what nobody closed is closed by whichever thread finds that it is garbage.
-        file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        try:
+            file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:  # a folder, or somebody else's
+            raise _refused(error) from error
         try:
             return SqlStore(file, SQLITE, sqlite3.Error, "pragma journal_mode=wal", "pragma synchronous=full")
         except TablesError as error:  # SQLite does not wait by itself for who else begins a file's log
