@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -58,6 +59,22 @@ def test_what_tests_skip_until_make_extras_is_what_it_installs() -> None:
     assert {"train", "live", "data"} <= named
     wanted = {re.split(r"[^\w.-]", each)[0].lower() for extra in named for each in extras[extra]}
     assert wanted - set(locked) == set()
+
+
+def test_the_checker_of_types_finds_the_same_with_and_without_the_extras() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = settings["project"]
+    installed = (*project["dependencies"], *project["optional-dependencies"]["dev"])
+    found = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in installed} | {"pydantic_core"}
+    found |= {*sys.stdlib_module_names, "twofold", "fits"}
+    skipped = tuple(each.rstrip("*") for each in settings["tool"]["mypy"]["overrides"][0]["module"])
+    trees = (ast.parse(path.read_text("utf-8")) for path in (*MODULES, *(ROOT / "fits").rglob("*.py")))
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    assert {
+        name for name in imported if name.split(".")[0] not in found and not f"{name}.".startswith(skipped)
+    } == set()
 
 
 def test_no_file_is_named_after_nothing() -> None:
