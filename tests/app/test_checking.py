@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_spec import SMALL
 from twofold.app.checking import check
-from twofold.core.errors import InputErrors
+from twofold.core.errors import FileError, InputErrors
 
 SPEC = """name: q
 model: llama-3.1-8b
@@ -13,6 +14,7 @@ training: {tokens: 1 Gtok, deadline: 30 d}
 supply: {quotes: quotes.csv}
 """
 HEADER = "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,quoted"
+ASKED = {"signed_by": "-----BEGIN PUBLIC KEY-----", "evaluated_on": '{"slice": "a", "text": "b"}'}
 ROW = "acme,box,H100-SXM,8,us-east-1,on_demand,20,2026-11-10"
 
 
@@ -42,6 +44,26 @@ def test_cited_mandates_are_known_and_in_force(tmp_path: Path) -> None:
     assert "not a known mandate" in error.message and "`M-25-21`" in error.hint and error.place
     lines = check(spec(tmp_path, SPEC + rules.replace("NAME", "M-25-21"), ROW)).lines
     assert [line for line in lines if "EO 14110, revoked" in line] and not any("M-25-21" in x for x in lines)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "told"),
+    [
+        ("signed_by", "-----BEGIN PRIVATE KEY-----", "holds no public key"),
+        ("evaluated_on", "{", "is no evaluation set"),
+        ("evaluated_on", "", "is no evaluation set"),
+    ],
+)
+def test_what_up_reads_before_a_release_is_read_by_check(
+    key: str, text: str, told: str, tmp_path: Path
+) -> None:
+    file, named = tmp_path / "twofold.yaml", tmp_path / "held-out.jsonl"
+    file.write_text(SMALL.replace("serving:\n", f"serving:\n  {key}: held-out.jsonl\n"))
+    named.write_text(text)
+    with pytest.raises(FileError, match=told):
+        check(file)
+    named.write_text(ASKED[key])
+    check(file)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,31 @@ def test_a_broken_spec_is_refused_with_a_code_and_a_hint(name, run, golden) -> N
     golden(f"check-{name}", done.transcript)
 
 
+REFUSED = {  # lines about files that are not there, or of another kind, and what the hint says to write
+    "init --from missing": "an engine's line or script, a requests.jsonl or a sacct.csv",
+    "init --from missing.jsonl": "an engine's line or script, a requests.jsonl or a sacct.csv",
+    "predict inference --in missing --out out.csv": "a CSV table of inference runs",
+    "registry push folder chat --registry file": "the folder of a registry, or a new one",
+    "measure import bytes": "`vllm bench serve --save-result`",
+    "measure import missing": "`vllm bench serve --save-result`",
+    "validate --lint missing": "CSV in UTF-8",
+    "validate --lint bytes": "CSV in UTF-8",
+    "validate --lint quote": "around the whole cell",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_refusal_says_what_to_write_instead_and_nothing_of_python(line: str, run) -> None:
+    Path("folder").mkdir()
+    Path("file").write_text("x")
+    Path("bytes").write_bytes(b"\xff\xfe" * 99)
+    Path("quote").write_text('model,gpu\n"a')
+    done = run(f"twofold {line}")
+    assert (done.code, done.out) == (2, "")
+    assert REFUSED[line] in " ".join(done.err.partition("hint: ")[2].split())
+    assert not re.search(r"Errno|codec|char \d|Traceback", done.err)
+
+
 @pytest.mark.parametrize("name", INFEASIBLE)
 def test_a_plan_that_nothing_meets_says_what_binds(name, run, golden) -> None:
     Path("spec.yaml").write_bytes(INFEASIBLE[name])

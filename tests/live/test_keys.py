@@ -1,6 +1,7 @@
 """Keys: only digests are kept, and what is revoked opens nothing."""
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -90,12 +91,23 @@ def test_what_is_not_there_cannot_be_revoked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{", '{"keys": [{"tenant": "a"}]}', '{"keys": [{"tenant":"a","sha256":"x","made":""}]}']
+    "text",
+    [
+        "[]",
+        "{",
+        '{"keys": [{"tenant": "a"}]}',
+        '{"keys": [{"tenant":"a","sha256":"x","made":""}]}',
+        "\0",
+        "[" * 10_000,
+    ],
 )
 def test_a_file_of_something_else_is_no_keys(tmp_path: Path, text: str) -> None:
     (tmp_path / "keys.json").write_text(text)
-    with pytest.raises(FileError):
+    with pytest.raises(FileError, match="holds no keys") as raised:
         keys.read_keys(tmp_path / "keys.json")
+    assert "remove it, and add keys anew" in raised.value.hint  # `keys add` alone reads the same file
+    assert ("no JSON from line 1, column 2" in raised.value.message) == (text == "{")
+    assert not re.search(r"char \d|codec|Error", raised.value.message)
 
 
 def test_keys_that_are_added_at_once_are_all_kept(tmp_path: Path) -> None:

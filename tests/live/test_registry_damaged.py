@@ -393,15 +393,37 @@ def test_a_list_names_all_versions_and_says_of_which_the_manifest_is_gone(
         assert f"chat:2: its manifest {lost[:19]} is missing" in capsys.readouterr().err
 
 
-def test_a_key_that_is_not_there_is_no_missing_signature(
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("show chat:9", "it holds chat:1, chat:2"),
+        ("show chat:x", "it holds chat:1, chat:2"),
+        ("pull chat@serving out", "it holds chat:1, chat:2"),
+        ("pull chat@tried out", "it holds chat:1, chat:2, chat@good"),
+        ("show chatt", "it holds chat"),
+        ("list chat:2", "`registry show chat:2`"),
+    ],
+)
+def test_a_wrong_name_is_told_what_there_is(
+    line: str, hint: str, registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "good" in hint:
+        registry.tables.move("chat", "good", 1, "ann", "")
+    assert main(["registry", *line.split(), "--registry", str(registry.folder)]) == 2
+    assert f"hint: {hint}\n" in capsys.readouterr().err
+
+
+def test_what_is_no_public_key_is_no_missing_signature(
     registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = str(tmp_path / "relase.pub")
+    missing, private = str(tmp_path / "relase.pub"), tmp_path / "release.pem"
+    private.write_text("-----BEGIN PRIVATE KEY-----\n")
+    told = {missing: "doesnotexist", str(tmp_path): "isafolder", str(private): "holdsnopublickey"}
     verbs = (["verify"], ["promote", "chat:1"], ["pull", "chat:1", str(tmp_path / "out")])
     for verb in verbs:
-        for key, told in ((missing, "isnotthere"), (str(tmp_path), "isafolder")):
+        for key, what in told.items():
             assert main(["registry", *verb, "--registry", str(registry.folder), "--public-key", key]) == 2
-            assert f"{key}`{told}" in "".join(capsys.readouterr().err.split())  # a long path is broken
+            assert f"{key}`{what}" in "".join(capsys.readouterr().err.split())  # a long path is broken
     assert "refused" not in "".join(registry.tables.log())
 
 

@@ -84,8 +84,12 @@ def test_another_key_and_no_signature_are_refused_and_leave_nothing(
     assert sorted(path.name for path in tmp_path.glob("*out*")) == []
     with pytest.raises(SignatureRefusedError, match="does not sign"):
         registry.sign("chat", str(other), "ann")
-    with pytest.raises(FileError, match="no key"):
+    with pytest.raises(FileError, match=r"nobody\.pub` does not exist"):
         registry.verify("chat", tmp_path / "nobody.pub")
+    with pytest.raises(FileError, match=r"nobody\.pem` does not exist"):
+        registry.sign("chat", str(tmp_path / "nobody.pem"), "ann")
+    with pytest.raises(FileError, match=r"ann\.pem` holds no public key"):
+        registry.verify("chat", private)
 
 
 def test_a_foreign_folder_enters_by_its_signature_or_not_at_all(registry: Registry, tmp_path: Path) -> None:

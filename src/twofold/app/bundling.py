@@ -111,7 +111,8 @@ def pins_of(lock: Path) -> dict[str, str]:
     try:
         found = [PIN.match(line) for line in lock.read_text("utf-8").splitlines()]
     except (OSError, ValueError) as error:
-        hint = "name one by `--lock`: `pip freeze --exclude twofold` writes one of what is installed"
+        hint = "name one by `--lock`: `pip freeze --exclude twofold` writes one of what is installed, "
+        hint += "`pip-compile --extra …` one for `--extra`"
         raise FileError(f"`{lock}` cannot be read as a list of pins", hint=hint) from error
     pins = {plain(each[1]): each[2] for each in found if each is not None}
     if not pins:

@@ -56,11 +56,21 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
     """Read and validate a spec as `plan` would. Raises InputErrors with everything wrong, in one pass.
 
     Servers that the user's `nodes.csv` describes are judged too: power, ports and the rack that holds them;
-    and the file of quotes, with `today` their days too, and the mandates that the spec's papers cite.
+    and the file of quotes, with `today` their days too, the mandates that the spec's papers cite, and what
+    `up` would read before it releases.
     """
     loaded = load(spec)
     read, catalog = loaded.spec, loaded.catalog
     nodes = own_nodes(catalog)
+    for service in read.services:
+        if service.signed_by is not None:
+            from twofold.live.registry.registry import Registry
+
+            Registry.check_key(service.signed_by)
+        if service.evaluated_on is not None:
+            from twofold.app import releasing
+
+            releasing.own_set(service.evaluated_on)
     quotes_count: int | None = None
     notes: tuple[str, ...] = ()
     if read.supply.quotes is not None:

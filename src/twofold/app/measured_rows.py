@@ -19,7 +19,7 @@ from twofold.contracts.names import fold
 from twofold.contracts.rows import calibrations
 from twofold.core import errors
 from twofold.core.data import to_json
-from twofold.core.errors import Place, TableError, UsageError, ValueRefusedError
+from twofold.core.errors import FileError, Place, TableError, UsageError, ValueRefusedError
 from twofold.measure.blind import PREDICT
 from twofold.measure.calibration import calibrate as fitted
 from twofold.measure.evidence import gather
@@ -86,6 +86,8 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
     counts: Counter[str] = Counter()
     unread: tuple[str, ...] = ()
     first: list[str] = []
+    if not rows.exists():
+        raise FileError(f"`{rows}` does not exist", hint=f"name a CSV table of {half} runs, a row for each")
     with (
         rows.open("rb") as raw,
         TextIOWrapper(raw, "utf-8-sig", newline="") as source,

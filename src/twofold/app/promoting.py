@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.app.loop_settings import STATE_FOLDER
-from twofold.app.registering import check_there, who_of
+from twofold.app.registering import who_of
 from twofold.app.releasing import (
     OF_ENGINE,
     OF_OTHERS,
@@ -101,7 +101,7 @@ def promote_version(
         if limits.signed_by and Path(limits.signed_by).resolve() != public_key.resolve():
             what = f"the service's spec asks for a signature of `{limits.signed_by}`, not of `{public_key}`"
             raise ValueRefusedError(what, hint="leave out `--public-key`, or change `signed_by` in the spec")
-        check_there(public_key)
+        Registry.check_key(public_key)
         limits = replace(limits, signed_by=str(public_key))
     if state is None or service is None:
         if service is not None and not _is_measured(opened, version.text, service):

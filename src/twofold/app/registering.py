@@ -112,7 +112,8 @@ def push_version(
         raise ValueRefusedError(
             "a signature is checked by a key", hint="write both `--signature` and `--public-key`"
         )
-    check_there(public_key)
+    if public_key is not None:
+        Registry.check_key(public_key)
     signed = _text(signature) if signature else ""
     if not source.is_dir():  # before a registry is made for it
         raise FileError(f"`{source}` is no folder", hint="push a folder with safetensors in it")
@@ -133,7 +134,9 @@ def sign_version(reference: str, registry: Path, by: str, key: str) -> ShownVers
 
 
 def list_versions(name: str, registry: Path) -> ShownVersions:
-    """All versions, or those of one name."""
+    """All versions, or those of one name. Raises UsageError for one of its versions."""
+    if ":" in name or "@" in name:
+        raise UsageError(f"`{name}` is one version, and no name", hint=f"`registry show {name}`")
     return ShownVersions(tuple(Registry(registry).listed(name)))
 
 
@@ -146,7 +149,8 @@ def show_version(reference: str, registry: Path) -> ShownVersion:
 
 def pull_version(reference: str, out: Path, registry: Path, public_key: Path | None) -> ShownVersion:
     """Write a version's files into a new folder; with a key only where it is signed by that."""
-    check_there(public_key)
+    if public_key is not None:
+        Registry.check_key(public_key)
     return ShownVersion(Registry(registry).pull(reference, out, public_key))
 
 
@@ -167,7 +171,8 @@ def verify_versions(
     """
     if copies and not reference:
         raise UsageError("copies are of one version", hint="name it: `registry verify NAME:3 --copy FOLDER`")
-    check_there(public_key)
+    if public_key is not None:
+        Registry.check_key(public_key)
     opened = Registry(registry)
     found = tuple(opened.verify(reference, public_key))
     _check_copies(copies, found[0].version.digest if copies else "")
@@ -346,13 +351,6 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8")
     except (OSError, ValueError) as error:
         raise FileError(f"`{path}` cannot be read", hint="name the signature's file") from error
-
-
-def check_there(public_key: Path | None) -> None:
-    """Raise FileError where a public key is asked for that is not there: that is no missing signature."""
-    if public_key is not None and (not public_key.exists() or public_key.is_dir()):
-        what = "is a folder" if public_key.is_dir() else "is not there"
-        raise FileError(f"the key `{public_key}` {what}", hint="name a PEM file with a public key")
 
 
 def who_of(by: str) -> str:

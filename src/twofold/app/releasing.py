@@ -377,14 +377,15 @@ def held_out(request: LoopRequest) -> Path:
     what was learned from requests, where somebody curated it there, then text that no run of a loop has
     seen, in two slices. Raises FileError for a set of the spec that cannot be read."""
     path, own = request.state / HELD_OUT, request.serving.evaluated_on
-    lines = _own_set(own) if own else _small_set(request.state / LEARNED)
+    lines = own_set(own) if own else _small_set(request.state / LEARNED)
     if not path.exists() or path.read_text("utf-8") != lines:
         write_whole(path, lines)
         path.chmod(0o600)  # it may hold what people asked
     return path
 
 
-def _own_set(path: Path) -> str:
+def own_set(path: Path) -> str:
+    """The lines of the set that a spec names. Raises FileError for what is none."""
     hint = "write a JSON object with `slice` and `text` on each line of a file whose name ends in `.jsonl`"
     try:
         lines = path.read_bytes().decode("utf-8")  # as it is: its digest is that of the file

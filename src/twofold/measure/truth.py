@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Model
-from twofold.core.errors import InputError, Place, TableError, TwofoldError, UnknownNameError
+from twofold.core.errors import InputError, Place, TableError, TwofoldError, UnknownNameError, unread
 from twofold.perf.known import load_known
 from twofold.perf.shape import model_kind
 from twofold.training.stack import software_family
@@ -23,6 +23,7 @@ from twofold.training.stack import software_family
 Row = dict[str, str]
 T = TypeVar("T")
 
+TABLE_HINT = "name a table of runs, as CSV in UTF-8"
 LARGEST = 1e15  # of anything that a run is made of
 ADDED = "added"  # a folder in a folder of tables: measurements of later days
 KIN = ("mlperf-train", "mlperf", "aic-gap", "simumax")
@@ -88,8 +89,13 @@ def read_rows(path: Path) -> list[Row]:
                 if cells:
                     named = zip_longest(header, cells[: len(header)], fillvalue="")
                     rows.append({name: cell for name, cell in named if name})
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"'{path.name}' cannot be read as a CSV table: {error}") from error
+    except OSError as error:
+        raise unread(path, error, TABLE_HINT) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{path.name}' is not UTF-8 text", hint=TABLE_HINT) from error
+    except csv.Error as error:
+        what = "this is no CSV: a quotation mark is not closed, text follows one, or a cell is too long"
+        raise refused(what, lines.line_num, 'write `"` around the whole cell, and `""` inside it') from error
     if not rows:
         raise InputError(f"'{path.name}' holds no rows", hint="the first line names the columns")
     return rows

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import ceil
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from statistics import median
 
 from twofold.contracts.names import Names, fold
@@ -41,6 +42,7 @@ JOB_LIMIT = 5_000_000
 SACCT_HINT = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
 ASSUMED_PARAMETERS = 8.03e9  # of the assumed model
 ASSUMED_FLOPS_PER_S = 400e12  # per GPU, while it trains
+FROM = "give a file with an engine's line or script, a requests.jsonl or a sacct.csv"
 # As our own files say of a server or a trainer that no catalogue knows.
 OWN_SOFTWARE = re.compile(r"\byour (?:own )?(?:server|training software)\b")
 _ELAPSED = re.compile(r"(?:(\d{1,4})-)?(\d{1,3}):(\d{2}):(\d{2})(?:\.\d+)?")
@@ -53,6 +55,13 @@ def infer_spec(source: str, names: Names | None = None) -> str:
     if COMMAND.search(source):
         return spec_of_command(source, known)
     path = Path(source)
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise errors.unread(source, error, FROM) from error
+    if not S_ISREG(mode):
+        what = "is a folder" if S_ISDIR(mode) else "is a pipe, a socket or a device, and no file"
+        raise errors.FileError(f"`{source}` {what}", hint=FROM)
     if path.suffix == ".gz" or path.stem.endswith(".jsonl") or path.suffix in (".jsonl", ".ndjson"):
         with opened_lines(path) as lines:
             return spec_of_requests(lines, source, known)

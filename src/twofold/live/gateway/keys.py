@@ -23,6 +23,7 @@ LOOK_EVERY_S = 1.0
 OWN_TENANT = "twofold"  # whose loads `up` sends
 TENANT_LIMIT = 128  # bytes of a name
 LOST = (0, 0, 0)  # a file that was there and is not, or cannot be read
+ANEW = "restore it from a copy, or remove it, and add keys anew by `twofold keys add`"
 SHORT = 8  # digits of a digest by which people name a key
 
 
@@ -53,12 +54,17 @@ def read_keys(path: Path) -> Keys:
         kept = from_data(Keys, json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         return Keys()
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"`{path}` holds no keys: {error}", hint="write it by `twofold keys add`") from error
+    except OSError as error:
+        why = f"`{path}` cannot be read: {(error.strerror or 'no such name').lower()}"
+        raise FileError(why, hint="it is a file that only who runs the service reads") from error
+    except json.JSONDecodeError as error:
+        why = f"it is no JSON from line {error.lineno}, column {error.colno} on"
+        raise FileError(f"`{path}` holds no keys: {why}", hint=ANEW) from error
+    except (ValueError, RecursionError) as error:
+        why = "`twofold keys add` writes another form"
+        raise FileError(f"`{path}` holds no keys: {why}", hint=ANEW) from error
     if not all(SHA256.fullmatch(each.sha256) for each in kept.keys):
-        raise FileError(
-            f"`{path}` holds no keys: a digest is no SHA-256", hint="remove it, and add keys anew"
-        )
+        raise FileError(f"`{path}` holds no keys: a digest is no SHA-256", hint=ANEW)
     return kept
 
 

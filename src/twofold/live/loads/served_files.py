@@ -42,13 +42,13 @@ def read_served(path: Path) -> Imported:
         with path.open("rb") as opened:
             raw = opened.read(FILE_LIMIT_BYTES + 1)
     except OSError as error:
-        raise unread(path, error) from error
+        raise unread(path, error, HINT) from error
     if len(raw) > FILE_LIMIT_BYTES:
         raise FileError(f"`{path}` is larger than {FILE_LIMIT_BYTES // 2**20} MiB", hint="import its summary")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise EncodingError("not UTF-8 text", place=Place(str(path), 1, 1)) from error
+        raise EncodingError("not UTF-8 text", place=Place(str(path), 1, 1), hint=HINT) from error
     found = _imported(text)
     if found is None or not found.loads:
         what = f"`{path.name}` holds no results of a tool that is known here"

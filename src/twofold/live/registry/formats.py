@@ -142,7 +142,14 @@ def _check_json(path: Path, name: str) -> None:
     try:
         json.loads(_text_of(path, name))
     except (ValueError, RecursionError) as error:
-        raise _refused(name, f"it is no JSON: {error}") from error
+        raise _refused(name, f"it is no JSON{_from(error)}") from error
+
+
+def _from(error: Exception) -> str:
+    """Where JSON stops being any, as far as that is known."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    return f" from line {error.lineno}, column {error.colno} on"
 
 
 def _check_pieces(path: Path, name: str) -> None:
@@ -157,7 +164,7 @@ def _text_of(path: Path, name: str) -> str:
     try:
         text = path.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise _refused(name, f"it is no text: {error}") from error
+        raise _refused(name, "it is no text in UTF-8") from error
     if "\0" in text:
         raise _refused(name, "it is no text: it holds bytes of zero")
     return text
@@ -286,7 +293,7 @@ def _json_of(path: Path, name: str) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _refused(name, f"it cannot be read: {error}") from error
+        raise _refused(name, f"it is no JSON{_from(error)}") from error
     if not isinstance(data, dict):
         raise _refused(name, "it is no mapping")
     return data

@@ -14,11 +14,10 @@ from typing import Any
 
 from twofold.core.data import from_data, to_data
 from twofold.core.errors import AlteredError, BusyError, FileError, InfeasibleError, UnknownNameError
-from twofold.live.registry import blobs
+from twofold.live.registry import blobs, signatures
 from twofold.live.registry.attachments import Attachments
 from twofold.live.registry.formats import check_file, model_facts, with_digests
 from twofold.live.registry.referrers import EVALUATION, SIGNATURE
-from twofold.live.registry.signatures import SignatureRefusedError, check_names, check_signature, sign
 from twofold.live.registry.stores import check_address, keep_address, open_store, tables_exist
 from twofold.live.registry.tables import NOTHING, AliasMove, Change, Tables, Version, check_name
 from twofold.live.seals import check_seal, key_of, sealed
@@ -149,7 +148,7 @@ class Registry:
         signature that does not hold.
         """
         if public_key is not None:
-            check_signature(source, signature, public_key)
+            signatures.check_signature(source, signature, public_key)
         check_name(name)  # before anything is stored
         facts, origin = model_facts(source), {MARKED: dict(sorted((made_from or {}).items()))}
         with self._writing():
@@ -160,7 +159,7 @@ class Registry:
                 check_file,
             )
             if public_key is not None:
-                check_names(signature, {each.path: each.sha256 for each in stored.files})
+                signatures.check_names(signature, {each.path: each.sha256 for each in stored.files})
             version = self.tables.add(name, stored.digest, self._seal(name, stored.digest), by)
             self.attachments.put_bill(stored, version, by)
             if public_key is not None:
@@ -176,10 +175,12 @@ class Registry:
         with tempfile.TemporaryDirectory() as beside:
             files = Path(beside) / described.version.name
             blobs.take_out(self.folder, described.stored, files)
-            signature = sign(files, key)
+            signature = signatures.sign(files, key)
         with self._writing():
             self.attachments.put(described.stored, described.version, SIGNATURE, signature, by)
         return self.describe(described.version.text)
+
+    check_key = staticmethod(signatures.check_key)
 
     @staticmethod
     def weights_of(folder: Path) -> str:
@@ -213,9 +214,7 @@ class Registry:
         for each in known:
             if each.version == wanted:
                 return each
-        names = sorted({each.name for each in self.tables.versions()})
-        hint = f"it holds {', '.join(names[:8])}" if names else "it is empty"
-        raise UnknownNameError(f"the registry has no `{reference}`", hint=hint)
+        raise UnknownNameError(f"the registry has no `{reference}`", hint=self.tables.held(name))
 
     def describe(self, reference: str) -> Described:
         """A version with its facts; its files are not read. Raises AlteredError where facts were changed."""
@@ -522,7 +521,7 @@ class Registry:
                 blobs.take_out(self.folder, described.stored, Path(beside) / "files")
                 try:
                     self._signature(described, Path(beside) / "files", Path(public_key))
-                except SignatureRefusedError:
+                except signatures.SignatureRefusedError:
                     self._signed[asked] = False
                 else:
                     self._signed[asked] = True

@@ -10,12 +10,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from twofold.core.errors import FileError, InputError
+from twofold.core.errors import FileError, InputError, unread
 from twofold.core.extras import require_extra
 from twofold.live.training.artefact import MANIFEST, plain_files
 
 LEFT_OUT = (".git/", ".gitattributes", ".github/", ".gitignore")  # of every signature, whoever signs
 MODULE = "pkcs11:"  # how the name of a key begins that never leaves its module
+PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 
 
 class SignatureRefusedError(InputError):
@@ -31,6 +32,9 @@ def sign(folder: Path, key: str) -> str:
     """
     require_extra("sign")
     from model_signing import hashing, signing
+
+    if not key.startswith(MODULE):
+        _bytes_of(Path(key), "private")
 
     told = signing.Config().set_hashing_config(hashing.Config().set_ignored_paths(paths=[MANIFEST]))
     with tempfile.TemporaryDirectory() as beside:
@@ -50,13 +54,26 @@ def sign(folder: Path, key: str) -> str:
         return written.read_text("utf-8")
 
 
+def check_key(public_key: Path) -> None:
+    """Raise FileError for a file that holds no public key: that is no signature which does not hold."""
+    if PUBLIC not in _bytes_of(public_key, "public"):
+        hint = "name a PEM file that begins with `-----BEGIN PUBLIC KEY-----`"
+        raise FileError(f"`{public_key}` holds no public key", hint=hint)
+
+
+def _bytes_of(key: Path, kind: str) -> bytes:
+    try:
+        return key.read_bytes()
+    except OSError as error:
+        raise unread(key, error, f"name a PEM file with a {kind} key") from error
+
+
 def check_signature(folder: Path, signature: str, public_key: Path) -> None:
     """Raise SignatureRefusedError unless it is of exactly these files and by that key."""
     require_extra("sign")
     from model_signing import verifying
 
-    if not public_key.exists():
-        raise FileError(f"there is no key `{public_key}`", hint="name a PEM file with a public key")
+    check_key(public_key)
     with tempfile.TemporaryDirectory() as beside:
         written = Path(beside) / "model.sig"
         written.write_text(signature, "utf-8")

@@ -21,6 +21,7 @@ NAME_MAX = 64
 LOG = "log"  # what its seals are for
 ATTACH = "attach"
 DECIDE = "decide"
+LISTED_MOST = 8  # versions or names, in a hint
 NOTHING = 0  # the version of an alias that means none any more
 
 
@@ -97,6 +98,15 @@ class Tables:
         """All, or those of one name; the oldest first."""
         rows: list[Any] = self._store.rows("versions")
         return [Version(*row) for row in rows if not name or row[0] == name]
+
+    def held(self, name: str) -> str:
+        """In words, which versions and aliases there are of a name; of one that is not there, which names."""
+        known = self.versions(name) if name else []
+        if known:
+            aliases = "".join(f", {name}@{each}" for each in sorted(self.aliases(name)))
+            return f"it holds {', '.join(each.text for each in known[-LISTED_MOST:])}{aliases}"
+        names = sorted({each.name for each in self.versions()})
+        return f"it holds {', '.join(names[:LISTED_MOST])}" if names else "it is empty"
 
     def move(self, name: str, alias: str, version: int, by: str, why: str) -> AliasMove:
         """Let an alias mean a version. Raises UnknownNameError for one that is not there."""
