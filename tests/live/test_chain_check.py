@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from twofold.live.chain import digest_of_line, hung
 from twofold.live.chain_check import check_chained
-from twofold.live.chained_file import LINES, ChainedFile, head_path
+from twofold.live.chain_head import head_path
+from twofold.live.chained_file import LINES, ChainedFile
 from twofold.live.line_file import LineFile, note_line, written_files
 from twofold.live.seals import sealed
 

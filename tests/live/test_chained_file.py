@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from twofold.app.operating import verify_log
 from twofold.core.errors import AlteredError, FileError, UsageError
 from twofold.live.chain_check import Checked, check_chained
-from twofold.live.chained_file import ChainedFile, head_path, head_text, read_head
+from twofold.live.chain_head import head_path, head_text, read_head
+from twofold.live.chained_file import ChainedFile
 from twofold.live.gateway.request_log import key_beside
 from twofold.live.line_file import written_files
 from twofold.live.seals import key_of

@@ -24,7 +24,7 @@ pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 from twofold.core.errors import RunError
-from twofold.live.chained_file import head_path
+from twofold.live.chain_head import head_path
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.kept_log import check_log

@@ -1,5 +1,6 @@
 """The data log: whole lines or none, whatever ends the writer or fills the disk."""
 
+import asyncio
 import errno
 import json
 import os
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from twofold.core.errors import ShapeError
 from twofold.live.gateway.gate_log import GateLog
+from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.line_file import numbered
 from twofold.policy.gate.events import (
@@ -22,6 +25,10 @@ from twofold.policy.gate.events import (
     ProbeAnswered,
     ProbeFailed,
     ReplicaAdded,
+    RequestArrived,
+    ResponseEnded,
+    ResponseStarted,
+    Send,
     to_line,
 )
 from twofold.policy.gate.gate import Gate
@@ -254,6 +261,39 @@ def test_a_kill_loses_no_more_than_probes_that_found_all_as_it_was(tmp_path: Pat
     failed = next(place for place, entry in enumerate(entries) if isinstance(entry.event, ProbeFailed))
     assert run.entries == tuple(to_line(entry) for entry in entries[: len(run.entries)])
     assert failed < len(run.entries) < len(entries)
+
+
+def test_a_kill_loses_no_more_than_first_tokens_of_what_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request's own line is there before it is sent, and its end at the end of the turn."""
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setattr(Gate, "wake_at_s", lambda _: None)  # nothing else happens meanwhile
+
+    def kinds() -> list[type]:
+        [run] = read_gate_log(path).runs
+        return [type(entry_from_line(line).event) for line in run.entries][1:]
+
+    async def served() -> None:
+        gate, log = Gate(SETTINGS, BELIEFS), GateLog(path, LARGE, 1)
+        driver = GateDriver(gate, log, {"a": GatewayReplica("a", "127.0.0.1", 1, "m", 4)}, 1.0)
+        driver.start()
+        await asyncio.sleep(0)
+        for _ in range(2):
+            before = len(kinds()) if path.exists() else 0
+            sent = driver.arrived(RequestArrived(10, 10))
+            assert isinstance(sent, Send)
+            assert kinds()[before:] == [RequestArrived]
+            await asyncio.sleep(0)
+            driver.started(sent.request_id, sent.attempt)
+            await asyncio.sleep(0)
+            assert kinds()[before:] == [RequestArrived]
+            driver.ended(sent.request_id, 10, sent.attempt)
+            await asyncio.sleep(0)
+            assert kinds()[before:] == [RequestArrived, ResponseStarted, ResponseEnded]
+        driver.stop()
+
+    asyncio.run(served())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from twofold.app.operating import verify_log
 from twofold.core.errors import AlteredError, FileError
-from twofold.live.chained_file import ChainedFile, Head, head_path
+from twofold.live.chain_head import Head, head_path
+from twofold.live.chained_file import ChainedFile
 from twofold.live.control.kept_log import KEPT, check_log, keep_head
 from twofold.live.control.store import FILE, Store
 from twofold.live.gateway.request_log import key_beside, requests_log

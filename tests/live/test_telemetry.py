@@ -279,7 +279,8 @@ def test_a_mistake_in_one_line_loses_no_other_flush_and_the_log_closes(tmp_path:
 
 def test_a_busy_log_tells_which_lines_there_are_a_few_times_a_second_and_at_its_end(tmp_path: Path) -> None:
     from twofold.live.chain_check import check_chained
-    from twofold.live.chained_file import ChainedFile, read_head
+    from twofold.live.chain_head import read_head
+    from twofold.live.chained_file import ChainedFile
     from twofold.live.gateway.request_log import FLUSH_COUNT, RequestLog
     from twofold.live.gateway.telemetry import Outcome
 

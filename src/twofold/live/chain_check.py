@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from twofold.live.chain import Link, digest_of_line
-from twofold.live.chained_file import TORN, UNVOUCHED, Head, head_path, is_sealed, read_head
+from twofold.live.chain_head import Head, head_path, read_head
+from twofold.live.chained_file import TORN, UNVOUCHED, is_sealed
 from twofold.live.line_file import note_of, written_files
 
 TRIES = 3  # of a file that is being written

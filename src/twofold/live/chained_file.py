@@ -7,46 +7,22 @@ too. The key stands elsewhere; without one the chain alone is there, which anybo
 an origin, drawn at its start, that line 1 carries.
 """
 
-import json
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from twofold.core.data import DataError, from_data, to_data
-from twofold.live.chain import BEGIN, Link, digest_of_line
+from twofold.live.chain import Link, digest_of_line
+from twofold.live.chain_head import Head, head_path, head_text, read_head
 from twofold.live.disk import put_in_place
 from twofold.live.line_file import LOST_LINE, REFUSED, LineFile, note_line, numbered
 from twofold.live.seals import sealed
 
-LINES = "lines"  # what the seals are for …
-HEAD = "head"
+LINES = "lines"  # what the seals are for
 UNVOUCHED = "unvouched"  # the note of a writer that found other lines than its head told
 TORN = "torn"  # the note of one that cut off what a kill or a full disk left of lines written together
 BLOCK_BYTES = 1 << 16  # of a file that is read from its end
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Which lines the file has, with those rotated away."""
-
-    first: int = 1  # the number of the oldest one that is kept
-    number: int = 0  # of the newest one; below `first`: there is none …
-    digest: str = BEGIN  # … and what the next one carries
-    origin: str = BEGIN  # what the first line of all carries
-    run: str = ""  # drawn by each writer
-    seal: str = ""
-
-    def by(self, key: bytes | None) -> "Head":
-        """The same with its seal."""
-        told = f"{self.first} {self.number} {self.digest} {self.origin} {self.run}"
-        return replace(self, seal="" if key is None else sealed(key, HEAD, told))
-
-    def is_by(self, key: bytes | None) -> bool:
-        """Whether who has the key wrote it; without a key nobody can tell."""
-        return key is None or self == self.by(key)
 
 
 def is_sealed(link: Link, key: bytes | None) -> bool:
@@ -212,26 +188,6 @@ class ChainedFile(LineFile):
                 return False
             self._head = head
         return True
-
-
-def head_path(path: Path) -> Path:
-    """The file beside that says which lines there are."""
-    return path.with_name(f"{path.name}.head")
-
-
-def head_text(head: Head) -> str:
-    """As it is written, and no otherwise."""
-    return f"{json.dumps(to_data(head))}\n"
-
-
-def read_head(path: Path) -> Head | None:
-    """What stands there; None without it, or where no writer wrote it so."""
-    try:
-        text = head_path(path).read_bytes().decode()
-        head = from_data(Head, json.loads(text))
-    except (OSError, ValueError, DataError, RecursionError):
-        return None
-    return head if head_text(head) == text else None
 
 
 def first_link(files: list[Path]) -> Link | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twofold.core.data import from_data, to_data
 from twofold.live.chain_check import Checked, check_chained
-from twofold.live.chained_file import Head, head_path, read_head
+from twofold.live.chain_head import Head, head_path, read_head
 from twofold.live.line_file import written_files
 
 RUNS_MAX = 100

@@ -65,6 +65,8 @@ def json_text(value: Any) -> str:
         return repr(value)
     if value is None:
         return "null"
+    if kind is tuple:  # HOT: a hash for each block of a prompt
+        return f"[{','.join([json_text(each) for each in value])}]"
     return _ENCODER.encode(value.value if isinstance(value, Enum) else value)
 
 

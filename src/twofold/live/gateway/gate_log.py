@@ -1,12 +1,12 @@
 """The gateway's data log: every event of its gate and what the gate answered, one line each.
 
 It is appended to before anything that was decided goes to a replica, and at the end of each turn of the
-loop, by plain writes of whole lines: kill -9 loses nothing that was acted on but probes that found all as it
-was, which wait to be many to a line. There is no fsync: the log survives the process, not the power. A gate
-starts cold (no limits used, all circuits closed) and a `started` line says so, so that a log is a row of
-runs, and each run can be replayed from its own start. A file that goes on from another begins with what the
-gate was told at its start: once the start itself is deleted, it says what happened, and no replay can check
-it.
+loop, by plain writes of whole lines: kill -9 loses nothing that was acted on but first tokens from which
+nothing followed, which wait for the next write, and probes that found all as it was, many to a line. There
+is no fsync: the log survives the process, not the power. A gate starts cold (no limits used, all circuits
+closed) and a `started` line says so, so that a log is a row of runs, and each run can be replayed from its
+own start. A file that goes on from another begins with what the gate was told at its start: once the start
+itself is deleted, it says what happened, and no replay can check it.
 """
 
 import time

@@ -14,7 +14,7 @@ from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.kept_answers import WholeAnswer
 from twofold.live.gateway.openai_requests import GenerationRequest
 from twofold.live.gateway.redaction import redacted, redacted_all
-from twofold.live.gateway.request_log import RequestLog, facts_of
+from twofold.live.gateway.request_log import RequestLog, line_of
 from twofold.live.gateway.telemetry import FINISHED, Outcome
 from twofold.live.line_file import LineFile
 
@@ -58,7 +58,7 @@ class SampleLog(RequestLog):
         if asked is None:
             return None
         text, end = answer_of(outcome.answer) if outcome.answer is not None else ("", "")
-        facts = facts_of(outcome, replica, self._model)
+        facts = json.loads(line_of(outcome, replica, self._model))
         del facts["tenant"], facts["usd"], facts["cache"]
         return _ENCODE({**facts, **redacted_all(asked), "answer": redacted(text), "end": end})
 
