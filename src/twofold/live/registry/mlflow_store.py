@@ -47,6 +47,8 @@ def _refusing() -> Iterator[None]:
         # Of questions that nobody answered, it is deep inside what is said.
         cause = re.search(r"\(Caused by \w+\(['\"](.*)['\"]\)", str(error))
         what = cause[1] if cause else str(error).strip().partition("\n")[0]
+        if "Connection aborted" in what:  # a pair of Python's, of which the second says how
+            what = "the connection was cut before it answered"
         hint = LOGIN if status in (401, 403) else REACHED
         raise TablesError(f"MLflow refuses: {what[:SAID_MAX]}", hint=hint) from error
 
