@@ -210,7 +210,7 @@ def test_a_server_that_is_killed_is_an_error_until_it_is_there_again(tmp_path: P
         tables = place_of(server.start(), tmp_path)
         tables.add("chat", "sha256:aa", "seal", "ann")
         server.kill()  # whoever was connected may hear of it first
-        with pytest.raises(TablesError, match="refused|the connection was cut"):
+        with pytest.raises(TablesError, match=r"refused|the connection was cut"):
             do_all(tables)
         server.start()
         do_all(tables)
