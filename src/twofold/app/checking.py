@@ -62,15 +62,7 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
     loaded = load(spec)
     read, catalog = loaded.spec, loaded.catalog
     nodes = own_nodes(catalog)
-    for service in read.services:
-        if service.signed_by is not None:
-            from twofold.live.registry.registry import Registry
-
-            Registry.check_key(service.signed_by)
-        if service.evaluated_on is not None:
-            from twofold.app import releasing
-
-            releasing.own_set(service.evaluated_on)
+    _check_releases(read)
     quotes_count: int | None = None
     notes: tuple[str, ...] = ()
     if read.supply.quotes is not None:
@@ -82,6 +74,25 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
 
         notes = cited_notes(catalog, read.compliance.cites, None)
     return Checked(read, defaults_used(read), nodes, quotes_count, notes)
+
+
+def _check_releases(spec: Spec) -> None:
+    """What `up` reads before it releases. Raises InputErrors with every file that is not what it is for."""
+    errors: list[InputError] = []
+    for service in spec.services:
+        try:
+            if service.signed_by is not None:
+                from twofold.live.registry.registry import Registry
+
+                Registry.check_key(service.signed_by)
+            if service.evaluated_on is not None:
+                from twofold.app import releasing
+
+                releasing.own_set(service.evaluated_on)
+        except InputError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else InputErrors(errors)
 
 
 def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":

@@ -112,8 +112,7 @@ def push_version(
         raise ValueRefusedError(
             "a signature is checked by a key", hint="write both `--signature` and `--public-key`"
         )
-    if public_key is not None:
-        Registry.check_key(public_key)
+    Registry.check_key(public_key)
     signed = _text(signature) if signature else ""
     if not source.is_dir():  # before a registry is made for it
         raise FileError(f"`{source}` is no folder", hint="push a folder with safetensors in it")
@@ -149,8 +148,7 @@ def show_version(reference: str, registry: Path) -> ShownVersion:
 
 def pull_version(reference: str, out: Path, registry: Path, public_key: Path | None) -> ShownVersion:
     """Write a version's files into a new folder; with a key only where it is signed by that."""
-    if public_key is not None:
-        Registry.check_key(public_key)
+    Registry.check_key(public_key)
     return ShownVersion(Registry(registry).pull(reference, out, public_key))
 
 
@@ -171,8 +169,7 @@ def verify_versions(
     """
     if copies and not reference:
         raise UsageError("copies are of one version", hint="name it: `registry verify NAME:3 --copy FOLDER`")
-    if public_key is not None:
-        Registry.check_key(public_key)
+    Registry.check_key(public_key)
     opened = Registry(registry)
     found = tuple(opened.verify(reference, public_key))
     _check_copies(copies, found[0].version.digest if copies else "")

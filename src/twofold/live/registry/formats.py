@@ -292,7 +292,9 @@ def _json_of(path: Path, name: str) -> dict[str, Any]:
         return {}
     try:
         data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise _refused(name, "it cannot be read") from error
+    except (ValueError, RecursionError) as error:
         raise _refused(name, f"it is no JSON{_from(error)}") from error
     if not isinstance(data, dict):
         raise _refused(name, "it is no mapping")

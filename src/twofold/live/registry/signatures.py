@@ -54,9 +54,9 @@ def sign(folder: Path, key: str) -> str:
         return written.read_text("utf-8")
 
 
-def check_key(public_key: Path) -> None:
+def check_key(public_key: Path | None) -> None:
     """Raise FileError for a file that holds no public key: that is no signature which does not hold."""
-    if PUBLIC not in _bytes_of(public_key, "public"):
+    if public_key is not None and PUBLIC not in _bytes_of(public_key, "public"):
         hint = "name a PEM file that begins with `-----BEGIN PUBLIC KEY-----`"
         raise FileError(f"`{public_key}` holds no public key", hint=hint)
 
