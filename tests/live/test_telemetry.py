@@ -224,6 +224,21 @@ def test_a_replica_without_a_name_has_the_services_in_its_lines() -> None:
     assert json.loads(line_of(outcome, there, "service"))["model"] == "sha256-12"
 
 
+@pytest.mark.parametrize("odd", ['"', "\\", "\n", "\u2028", "\ud800", "}", "a,b"])
+def test_a_line_is_json_whatever_clients_and_engines_call_themselves(odd: str) -> None:
+    from twofold.live.gateway.request_log import line_of
+    from twofold.live.gateway.telemetry import Outcome
+
+    outcome = Outcome(odd, odd, odd, 0.0, 0.0, outcome="finished", ttft_s=1e-7, e2e_s=1e20, usd=1e-9)
+    outcome.path = outcome.reason = outcome.replica_id = outcome.zone = odd
+    outcome.tiers_s = {odd: 0.1234567}
+    for replica in (None, GatewayReplica("r", "127.0.0.1", 1, f"/some/{odd}", 1)):
+        said = json.loads(line_of(outcome, replica, odd))
+        keys = ("request_id", "path", "tenant", "class", "model", "reason", "replica", "zone")
+        assert {said[key] for key in keys} == {odd}
+        assert (said["tiers_s"], said["ttft_s"], said["e2e_s"]) == ({odd: 0.123457}, 0.0, 1e20)
+
+
 def test_what_a_request_is_counted_and_logged_with_is_little(tmp_path: Path) -> None:
     """Processor time alone, which other work stretches little; all of it: `python -m bench gateway_logs`."""
     from twofold.live.gateway.counters import Counters
