@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.public_key import PUBLIC_KEY
 from tests.small_spec import SMALL
 from twofold.app.checking import check
 from twofold.core.errors import FileError, InputErrors
@@ -14,7 +15,7 @@ training: {tokens: 1 Gtok, deadline: 30 d}
 supply: {quotes: quotes.csv}
 """
 HEADER = "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,quoted"
-ASKED = {"signed_by": "-----BEGIN PUBLIC KEY-----", "evaluated_on": '{"slice": "a", "text": "b"}'}
+ASKED = {"signed_by": PUBLIC_KEY, "evaluated_on": '{"slice": "a", "text": "b"}'}
 ROW = "acme,box,H100-SXM,8,us-east-1,on_demand,20,2026-11-10"
 
 
@@ -50,6 +51,8 @@ def test_cited_mandates_are_known_and_in_force(tmp_path: Path) -> None:
     ("key", "text", "told"),
     [
         ("signed_by", "-----BEGIN PRIVATE KEY-----", "holds no public key"),
+        ("signed_by", PUBLIC_KEY[:60], "holds no public key"),
+        ("signed_by", PUBLIC_KEY.replace("MFkwEwYHKoZIzj0C", "MFkwEwYJKoZIhvcN"), "holds no public key"),
         ("evaluated_on", "{", "is no evaluation set"),
         ("evaluated_on", "", "is no evaluation set"),
     ],

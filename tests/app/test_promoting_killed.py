@@ -19,6 +19,7 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
 
 from tests.app.test_promoting import GATE, Beside, beside, still
+from tests.public_key import PUBLIC_KEY
 from twofold.app import promoting
 from twofold.core.data import to_json
 from twofold.core.errors import RunError, ValueRefusedError
@@ -293,7 +294,7 @@ def test_the_key_that_the_spec_names_is_not_replaced_by_who_promotes(still: Besi
     limits = promoting.replace(still.settings.limits, signed_by=str(tmp_path / "ours.pub"))
     store.keep("service", to_json(promoting.replace(still.settings, limits=limits)))
     store.close()
-    (tmp_path / "ours.pub").write_text("-----BEGIN PUBLIC KEY-----")
+    (tmp_path / "ours.pub").write_text(PUBLIC_KEY)
     words = (still.pushed(3), still.registry, "ann", "", "serving", "", 1)
     with pytest.raises(ValueRefusedError, match=r"asks for a signature of `.*ours\.pub`, not of"):
         promoting.promote_version(*words, tmp_path / "theirs.pub")

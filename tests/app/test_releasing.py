@@ -367,10 +367,10 @@ def test_a_spec_may_name_the_set_that_counts_and_what_was_evaluated_on_another_i
     assert opened.promote("chat:2", "ann", "", limits).version == 2
     other = beside / "own.txt"
     other.write_bytes(own.read_bytes())
-    for path in (other, beside / "empty.jsonl"):
-        path.touch()
+    (beside / "empty.jsonl").touch()
+    for path, told in ((other, "does not end in `.jsonl`"), (beside / "empty.jsonl", "no lines of JSON")):
         own_set = replace(request.serving, evaluated_on=path)
-        with pytest.raises(FileError, match="no lines of JSON"):
+        with pytest.raises(FileError, match=told):
             releasing.held_out(replace(request, serving=own_set))
     own.write_text("no JSON\n")
     with pytest.raises(FileError, match=r"line 1 of own\.jsonl has no `text`"):

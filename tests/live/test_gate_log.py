@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import resource
+import time
 from pathlib import Path
 
 import pytest
@@ -268,7 +269,8 @@ def test_a_kill_loses_no_more_than_first_tokens_of_what_goes_on(
 ) -> None:
     """A request's own line is there before it is sent, and its end at the end of the turn."""
     path = tmp_path / "events.jsonl"
-    monkeypatch.setattr(Gate, "wake_at_s", lambda _: None)  # nothing else happens meanwhile
+    due_s: list[float | None] = [None]  # nothing else happens meanwhile
+    monkeypatch.setattr(Gate, "wake_at_s", lambda _: due_s[0])
 
     def kinds() -> list[type]:
         [run] = read_gate_log(path).runs
@@ -291,6 +293,12 @@ def test_a_kill_loses_no_more_than_first_tokens_of_what_goes_on(
             driver.ended(sent.request_id, 10, sent.attempt)
             await asyncio.sleep(0)
             assert kinds()[before:] == [RequestArrived, ResponseStarted, ResponseEnded]
+        sent, due_s[0] = driver.arrived(RequestArrived(10, 10)), time.monotonic() + 99
+        driver._set_alarm()
+        due_s[0] = soon_s = time.monotonic() + 9
+        driver._tick = None
+        driver.started(sent.request_id, 1)
+        assert driver._wake_at_s == soon_s
         driver.stop()
 
     asyncio.run(served())

@@ -389,7 +389,9 @@ def own_set(path: Path) -> str:
     hint = "write a JSON object with `slice` and `text` on each line of a file whose name ends in `.jsonl`"
     try:
         lines = path.read_bytes().decode("utf-8")  # as it is: its digest is that of the file
-        if path.suffix != evaluate_worker.LINES or not evaluate_worker.texts_of(path.name, lines):
+        if path.suffix != evaluate_worker.LINES:
+            raise ValueError(f"its name does not end in `{evaluate_worker.LINES}`")
+        if not evaluate_worker.texts_of(path.name, lines):
             raise ValueError("it has no lines of JSON")
     except (OSError, ValueError) as error:
         raise FileError(f"`evaluated_on`: `{path}` is no evaluation set: {error}", hint=hint) from error

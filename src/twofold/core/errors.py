@@ -145,7 +145,7 @@ def unread(path: Path | str, error: OSError | ValueError, hint: str = "") -> Fil
         return FileError(f"`{path}` may not be read", hint="check who may read it, and its folder")
     if number == errno.EISDIR:
         return FileError(f"`{path}` is a folder", hint=hint)
-    return FileError(f"cannot read `{path}`: {getattr(error, 'strerror', None) or error}")
+    return FileError(f"cannot read `{path}`: {getattr(error, 'strerror', None) or error}", hint=hint)
 
 
 class EncodingError(FileError):

@@ -113,8 +113,8 @@ def line_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> str
     """
     at = wall_text(outcome.at_s)
     name: str = _name_text(replica.model) if replica else json_text(model)
-    ttft_s = "null" if outcome.ttft_s is None else repr(round(outcome.ttft_s, 6))
-    e2e_s = repr(round(outcome.e2e_s, 6))
+    ttft_s = "null" if outcome.ttft_s is None else json_text(round(outcome.ttft_s, 6))
+    e2e_s = json_text(round(outcome.e2e_s, 6))
     tokens = json_text(outcome.input_tokens)
     cache = "hit" if outcome.given_again else ""
     usd, endpoint = "null", ""

@@ -281,6 +281,8 @@ def check_index(
 
 
 def _layout_of(folder: Path) -> object:
+    if not (folder / LAYOUT).is_file():  # a pipe is waited for
+        return None
     try:
         return json.loads((folder / LAYOUT).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -112,7 +112,7 @@ class Registry:
 
         What is no name of a version is another client's, and `verify` tells of it.
         """
-        ours = {name for name in listed if name.rpartition(":")[2].isdecimal()}
+        ours = {each for each in listed if ":" in each and each.rpartition(":")[2].isdecimal()}
         unknown = sorted(ours - set(self._named())) if ours else []
         if not unknown:
             return

@@ -6,6 +6,7 @@ security module by PKCS#11 (RFC 7512). Source: `model-signing` 1.1, github.com/s
 
 import base64
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,8 @@ from twofold.live.training.artefact import MANIFEST, plain_files
 
 LEFT_OUT = (".git/", ".gitattributes", ".github/", ".gitignore")  # of every signature, whoever signs
 MODULE = "pkcs11:"  # how the name of a key begins that never leaves its module
-PUBLIC = b"-----BEGIN PUBLIC KEY-----"
+PUBLIC = re.compile(rb"-----BEGIN PUBLIC KEY-----\s([A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----")
+ELLIPTIC = bytes.fromhex("06072a8648ce3d0201")  # id-ecPublicKey, in DER (RFC 5480)
 
 
 class SignatureRefusedError(InputError):
@@ -55,10 +57,13 @@ def sign(folder: Path, key: str) -> str:
 
 
 def check_key(public_key: Path | None) -> None:
-    """Raise FileError for a file that holds no public key: that is no signature which does not hold."""
-    if public_key is not None and PUBLIC not in _bytes_of(public_key, "public"):
-        hint = "name a PEM file that begins with `-----BEGIN PUBLIC KEY-----`"
-        raise FileError(f"`{public_key}` holds no public key", hint=hint)
+    """Raise FileError for a file without a public key of ours: that is no signature which does not hold."""
+    if public_key is None:
+        return
+    found = PUBLIC.search(_bytes_of(public_key, "public"))
+    if found is None or ELLIPTIC not in base64.b64decode(found[1]):
+        hint = "name a PEM file, `-----BEGIN PUBLIC KEY-----` …, of a key of P-256, P-384 or P-521"
+        raise FileError(f"`{public_key}` holds no public key of an elliptic curve", hint=hint)
 
 
 def _bytes_of(key: Path, kind: str) -> bytes:
