@@ -118,6 +118,14 @@ def test_an_index_that_tells_others_another_model_is_found(registry: Registry, n
     registry.verify()
 
 
+def test_a_pipe_in_place_of_what_says_that_it_is_a_layout_is_not_waited_for(registry: Registry) -> None:
+    layout = registry.folder / "oci-layout"
+    layout.unlink()
+    os.mkfifo(layout)
+    with pytest.raises(AlteredError, match="`oci-layout` no longer says"):
+        registry.verify()
+
+
 @pytest.mark.parametrize("text", ["{}", "", '{"imageLayoutVersion": "2.0.0"}', "["])
 def test_what_says_that_it_is_a_layout_is_read_as_well(registry: Registry, text: str) -> None:
     layout = registry.folder / "oci-layout"
@@ -244,15 +252,16 @@ def test_a_row_that_somebody_deleted_is_told_as_that_by_every_verb(
         assert "`push`" in said and "index.json" not in said
 
 
+@pytest.mark.parametrize("tag", ["prod", "2025"])
 def test_another_clients_tag_is_told_by_verify_and_stands_in_nobodys_way(
-    registry: Registry, tmp_path: Path
+    tag: str, registry: Registry, tmp_path: Path
 ) -> None:
     path = registry.folder / "index.json"
     index = json.loads(path.read_text())
-    tagged = dict(index["manifests"][0], annotations={"org.opencontainers.image.ref.name": "prod"})
+    tagged = dict(index["manifests"][0], annotations={"org.opencontainers.image.ref.name": tag})
     path.write_text(json.dumps({**index, "manifests": [*index["manifests"], tagged]}))
     opened = Registry(registry.folder)
-    with pytest.raises(AlteredError, match="lists `prod`"):
+    with pytest.raises(AlteredError, match=f"lists `{tag}`"):
         opened.verify()
     assert opened.pull("chat", tmp_path / "out").version.text == "chat:2"
     opened.close()

@@ -60,12 +60,10 @@ def infer_spec(source: str, names: Names | None = None) -> str:
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         raise errors.unread(source, error, FROM) from error
     if not S_ISREG(mode):
-        what, hint = (
-            "is a pipe, a socket or a device, and no file",
-            "write what it gives to a file, and name that",
-        )
-        if S_ISDIR(mode):
-            what, hint = "is a folder", FROM
+        what, hint = "is a folder", FROM
+        if not S_ISDIR(mode):
+            what = "is a pipe, a socket or a device, and no file"
+            hint = "write what it gives to a file, and name that"
         raise errors.FileError(f"`{source}` {what}", hint=hint)
     if path.suffix == ".gz" or path.stem.endswith(".jsonl") or path.suffix in (".jsonl", ".ndjson"):
         with opened_lines(path) as lines:
