@@ -319,9 +319,11 @@ def test_a_version_that_another_key_sealed_is_not_trusted(registry: Registry, tm
         registry.pull("chat:2", tmp_path / "out")
     with pytest.raises(AlteredError):
         registry.approve("chat:2", "bob", "")
-    with pytest.raises(ReleaseRefusedError) as refused:
+    before = registry.tables.log()
+    with pytest.raises(AlteredError, match="`push`"):
         registry.promote("chat:2", "ann", "", FREE)
-    assert "seal" in dict(refused.value.lines)
+    assert registry.tables.log() == before
+    assert "seal" in {each.rule for each in registry.judge("chat:2", "serving", FREE)}
 
 
 def test_a_swapped_digest_of_our_own_is_not_trusted_either(registry: Registry, tmp_path: Path) -> None:
@@ -353,14 +355,19 @@ def test_what_stands_in_a_table_and_not_in_the_log_is_found(
     registry.verify()
     with sqlite3.connect(registry.folder / "registry.sqlite") as file:
         file.execute(planted)
+    before = registry.tables.log()
+    refusing = replace(FREE, token_count_least=10**9)  # by its rules as well
     for asked in (
         registry.verify,
         lambda: registry.promote("chat:2", "ann", "", FREE),
+        lambda: registry.promote("chat:2", "ann", "", refusing),
+        lambda: show_version("chat:1", registry.folder),
         lambda: registry.pull("chat@serving", tmp_path / "out"),
     ):
         with pytest.raises(AlteredError, match=f"`{table}`"):
             asked()
     assert not (tmp_path / "out").exists()
+    assert registry.tables.log() == before
 
 
 @pytest.mark.parametrize("change", ["update", "delete", "all"])

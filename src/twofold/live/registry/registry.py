@@ -251,9 +251,9 @@ class Registry:
         """The same with what was done to its name last, or refused.
 
         A bill of materials and a report come with a push and an evaluation: they are no lines of their own.
-        Raises AlteredError where the log is not as this registry wrote it.
+        Raises AlteredError where the log is not as this registry wrote it, or a table says otherwise.
         """
-        self.tables.check_log()
+        self.tables.check()
         changes = self.tables.changes(described.version.name)
         told = [each for each in changes if each.kind in ("", SIGNATURE)]
         return replace(described, log=tuple(told[-LOG_MOST:]), log_count=len(told))
@@ -379,9 +379,9 @@ class Registry:
         blobs.check_stored(self.folder, described.stored)
         self._is_signed(described, limits.signed_by)  # takes its time, which nobody is to wait for below
         with self.tables.whole():  # what is judged is what moves, whoever else approves or promotes meanwhile
+            self.tables.check()  # approvals and figures that nobody logged pass no rule, and are no reason
             broken = self.judge(version.text, beside or alias, limits)
             if not broken:
-                self.tables.check()  # approvals and figures that nobody logged pass no rule
                 told = "; ".join(filter(None, (why, limits.unusual)))
                 return self.tables.move(version.name, alias, version.version, by, told)
             found = {each.rule: each.figure for each in broken}
