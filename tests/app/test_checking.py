@@ -69,6 +69,17 @@ def test_what_up_reads_before_a_release_is_read_by_check(
     check(file)
 
 
+def test_what_is_wrong_with_a_key_and_a_set_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "twofold.yaml"
+    lines = "".join(f"  {key}: {key}.jsonl\n" for key in ASKED)
+    file.write_text(SMALL.replace("serving:\n", f"serving:\n{lines}"))
+    for key in ASKED:
+        (tmp_path / f"{key}.jsonl").write_text("neither")
+    with pytest.raises(InputErrors) as caught:
+        check(file)
+    assert len(caught.value.errors) == 2
+
+
 @pytest.mark.parametrize(
     ("keys", "hint"),
     [

@@ -78,19 +78,20 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
 
 def _check_releases(spec: Spec) -> None:
     """What `up` reads before it releases. Raises InputErrors with every file that is not what it is for."""
+    keys = [each.signed_by for each in spec.services if each.signed_by is not None]
+    sets = [each.evaluated_on for each in spec.services if each.evaluated_on is not None]
+    if not keys and not sets:
+        return
+    from twofold.app import releasing
+    from twofold.live.registry.registry import Registry
+
     errors: list[InputError] = []
-    for service in spec.services:
-        try:
-            if service.signed_by is not None:
-                from twofold.live.registry.registry import Registry
-
-                Registry.check_key(service.signed_by)
-            if service.evaluated_on is not None:
-                from twofold.app import releasing
-
-                releasing.own_set(service.evaluated_on)
-        except InputError as error:
-            errors.append(error)
+    for read, paths in ((Registry.check_key, keys), (releasing.own_set, sets)):
+        for path in paths:
+            try:
+                read(path)
+            except InputError as error:
+                errors.append(error)
     if errors:
         raise errors[0] if len(errors) == 1 else InputErrors(errors)
 
