@@ -197,7 +197,7 @@ class FixedChoice:
         self.telemetry = NothingTold()
         self.replicas = {each.replica_id: each for each in replicas}
 
-    def arrived(self, *_asked: object) -> Send:
+    async def arrived(self, *_asked: object) -> Send:
         self.given_ids += 1
         return Send(self.given_ids, "replica-0", 1)
 

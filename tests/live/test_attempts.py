@@ -32,9 +32,9 @@ class World:
         self.answers = {FIRST.attempt: loop.create_future(), SECOND.attempt: loop.create_future()}
         self.cancelled: list[int] = []
         self.failed: list[int] = []
-        self.race = Race(self.opened, self.note)
+        self.race = Race(self.opened, cast(Any, None), self.note)
 
-    async def opened(self, sent: Send) -> Opened:
+    async def opened(self, _request: object, sent: Send) -> Opened:
         try:
             return cast(Opened, await self.answers[sent.attempt])
         except asyncio.CancelledError:

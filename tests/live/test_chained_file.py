@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.live.outcomes import outcome_of
 from twofold.app.operating import verify_log
 from twofold.core.errors import AlteredError, FileError, UsageError
 from twofold.live.chain_check import Checked, check_chained
@@ -347,9 +348,8 @@ def test_a_line_longer_than_what_is_read_of_an_end_is_the_last_one(tmp_path: Pat
 def test_a_link_of_the_chain_costs_less_than_the_line_itself(tmp_path: Path) -> None:
     """Processor time of both in the same turns: a fifth where it was measured, 1 µs of a request."""
     from twofold.live.gateway.request_log import line_of
-    from twofold.live.gateway.telemetry import Outcome
 
-    outcome, log, ratios = Outcome("req-1", "them", "chat", 1.8e9, 0.0, 400), writer(tmp_path / "r.jsonl"), []
+    outcome, log, ratios = outcome_of(at_s=1.8e9), writer(tmp_path / "r.jsonl"), []
     for _ in range(15):
         began_s = time.process_time()
         lines = [line_of(outcome, None, "sha256-1") for _ in range(1000)]

@@ -29,7 +29,7 @@ WHEN = {
     "live/control/store.py": {"note"},
     "live/gateway/gate_log.py": {"head", "_note"},  # when a log began
     "live/gateway/keys.py": {"make_key"},  # when it was made; no key ends by itself
-    "live/gateway/telemetry.py": {"arrives", "turned_away"},  # when a request came
+    "live/gateway/telemetry.py": {"__init__"},  # when a request came
     "live/jobs/job_log.py": {"__init__"},
     "live/jobs/queue_clock.py": {"by_now"},  # shown as a time of day
     "live/processes.py": {"age_s"},  # where there is no /proc

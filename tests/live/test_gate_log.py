@@ -283,7 +283,7 @@ def test_a_kill_loses_no_more_than_first_tokens_of_what_goes_on(
         await asyncio.sleep(0)
         for _ in range(2):
             before = len(kinds()) if path.exists() else 0
-            sent = driver.arrived(RequestArrived(10, 10))
+            sent = await driver.arrived(RequestArrived(10, 10))
             assert isinstance(sent, Send)
             assert kinds()[before:] == [RequestArrived]
             await asyncio.sleep(0)
@@ -293,11 +293,11 @@ def test_a_kill_loses_no_more_than_first_tokens_of_what_goes_on(
             driver.ended(sent.request_id, 10, sent.attempt)
             await asyncio.sleep(0)
             assert kinds()[before:] == [RequestArrived, ResponseStarted, ResponseEnded]
-        sent, due_s[0] = driver.arrived(RequestArrived(10, 10)), time.monotonic() + 99
+        sent, due_s[0] = await driver.arrived(RequestArrived(10, 10)), time.monotonic() + 99
         driver._set_alarm()
         due_s[0] = soon_s = time.monotonic() + 9
-        driver._tick = None
         driver.started(sent.request_id, 1)
+        await asyncio.sleep(0)
         assert driver._wake_at_s == soon_s
         driver.stop()
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.live.outcomes import outcome_of
 from twofold.live.gateway.counters import OTHERS, TENANTS_MAX, ZONES_MAX, Counters
 from twofold.live.gateway.telemetry import FINISHED, REFUSED, Outcome, Telemetry
 from twofold.live.metrics_text import Histogram, with_label
@@ -30,9 +31,7 @@ CHAT = ClassSettings("chat", ttft_slo_s=0.3, tpot_slo_s=0.042)
 
 def answered(tenant: str = "", ttft_s: float = 0.1, output_tokens: int = 11) -> Outcome:
     e2e_s = ttft_s + 0.02 * (output_tokens - 1)
-    return Outcome(
-        *("id", tenant, "chat", 0.0, 0.0, 7, FINISHED, "", 200, output_tokens, ttft_s, e2e_s, "r0", 1)
-    )
+    return outcome_of(tenant=tenant, output_tokens=output_tokens, ttft_s=ttft_s, e2e_s=e2e_s)
 
 
 def page_of(meters: Counters, seen: Telemetry | None = None) -> str:

@@ -14,10 +14,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from tests.live.outcomes import outcome_of
 from twofold.core.errors import ValueRefusedError
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.spans import Spans, spans_from
-from twofold.live.gateway.telemetry import FAILED, FINISHED, Outcome
+from twofold.live.gateway.telemetry import FAILED
 
 REPLICAS = {"r0": GatewayReplica("r0", "127.0.0.1", 9001, "/folder/sha256-1", 4)}
 
@@ -30,7 +31,7 @@ def kept() -> tuple[Spans, InMemorySpanExporter]:
 
 def test_a_span_says_what_the_conventions_name_and_when_the_first_token_came() -> None:
     spans, exporter = kept()
-    spans.saw(Outcome("id", "t", "chat", 1000.0, 5.0, 7, FINISHED, "", 200, 3, 0.25, 1.5, "r0", 1))
+    spans.saw(outcome_of())
     [span] = exporter.get_finished_spans()
     assert (span.name, span.kind, span.status.status_code) == (
         "chat small",
@@ -53,9 +54,7 @@ def test_a_span_says_what_the_conventions_name_and_when_the_first_token_came() -
 def test_the_names_are_those_of_the_conventions() -> None:
     from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, server_attributes
 
-    own = Spans(TracerProvider(shutdown_on_exit=False), REPLICAS, "small").attributes(
-        Outcome("id", "t", "chat", 1000.0, 5.0, 7, FINISHED, "", 200, 3, 0.25, 1.5, "r0", 1)
-    )
+    own = Spans(TracerProvider(shutdown_on_exit=False), REPLICAS, "small").attributes(outcome_of())
     known = [*vars(gen_ai_attributes).values(), *vars(server_attributes).values()]
     named = {name for name in own if name.startswith(("gen_ai.", "server."))}
     assert len(named) == 8 and not [name for name in named if name not in known]
@@ -63,7 +62,8 @@ def test_the_names_are_those_of_the_conventions() -> None:
 
 def test_a_failure_is_an_error_with_its_reason_and_unknown_figures_are_left_out() -> None:
     spans, exporter = kept()
-    spans.saw(Outcome("id", "", "", 1000.0, 5.0, None, FAILED, "timeout", 502, 0, None, 0.5, "", 2))
+    failed = {"outcome": FAILED, "reason": "timeout", "status": 502, "replica_id": ""}
+    spans.saw(outcome_of(**failed, input_tokens=None, output_tokens=0, ttft_s=None))
     [span] = exporter.get_finished_spans()
     assert span.status.status_code is StatusCode.ERROR and not span.events
     attributes = dict(span.attributes or {})
@@ -104,6 +104,6 @@ def test_spans_that_nobody_takes_hold_no_request_up(monkeypatch: pytest.MonkeyPa
     assert spans is not None
     began_s = time.perf_counter()
     for _ in range(100):
-        spans.saw(Outcome("id", "t", "chat", 1000.0, 5.0, 7, FINISHED, "", 200, 3, 0.25, 1.5, "r0", 1))
+        spans.saw(outcome_of())
     assert time.perf_counter() - began_s < 1.0
     spans.stop()

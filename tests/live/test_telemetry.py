@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
+from tests.live.outcomes import outcome_of
 from tests.live.test_admin import KEY, added, until_serves
 from tests.live.test_admin import Admin as AdminOf
 from tests.live.test_gateway import STREAM, configured, gateway, until
@@ -216,9 +217,8 @@ def test_an_idle_gateway_writes_a_line_a_minute_and_its_replay_has_every_probe(
 
 def test_a_replica_without_a_name_has_the_services_in_its_lines() -> None:
     from twofold.live.gateway.request_log import line_of
-    from twofold.live.gateway.telemetry import Outcome
 
-    outcome = Outcome("id", "", "", 0.0, 0.0)
+    outcome = outcome_of()
     assert json.loads(line_of(outcome, None, "service"))["model"] == "service"
     there = GatewayReplica("r", "127.0.0.1", 1, "/some/folder/sha256-12", 1)
     assert json.loads(line_of(outcome, there, "service"))["model"] == "sha256-12"
@@ -227,9 +227,9 @@ def test_a_replica_without_a_name_has_the_services_in_its_lines() -> None:
 @pytest.mark.parametrize("odd", ['"', "\\", "\n", "\u2028", "\ud800", "}", "a,b"])
 def test_a_line_is_json_whatever_clients_and_engines_call_themselves(odd: str) -> None:
     from twofold.live.gateway.request_log import line_of
-    from twofold.live.gateway.telemetry import Outcome
 
-    outcome = Outcome(odd, odd, odd, 0.0, 0.0, outcome="finished", ttft_s=1e-7, e2e_s=1e20, usd=1e-9)
+    outcome = outcome_of(ttft_s=1e-7, e2e_s=1e20, usd=1e-9)
+    outcome.request_id = outcome.tenant = outcome.class_name = odd
     outcome.path = outcome.reason = outcome.replica_id = outcome.zone = odd
     outcome.tiers_s = {odd: 0.1234567}
     for replica in (None, GatewayReplica("r", "127.0.0.1", 1, f"/some/{odd}", 1)):
@@ -269,12 +269,11 @@ def test_what_a_request_is_counted_and_logged_with_is_little(tmp_path: Path) -> 
 
 def test_a_mistake_in_one_line_loses_no_other_flush_and_the_log_closes(tmp_path: Path) -> None:
     from twofold.live.gateway.request_log import RequestLog
-    from twofold.live.gateway.telemetry import Outcome
     from twofold.live.line_file import LineFile
 
     async def scenario() -> None:
         log = RequestLog(LineFile(tmp_path / "requests.jsonl", 1 << 20, 2), {}, "m")
-        good, bad = (Outcome(name, "", "", 1.0, 1.0) for name in ("good", "bad"))
+        good, bad = (outcome_of(request_id=name) for name in ("good", "bad"))
         bad.at_s = float("nan")
         log.saw(good)
         log.saw(bad)
@@ -297,14 +296,13 @@ def test_a_busy_log_tells_which_lines_there_are_a_few_times_a_second_and_at_its_
     from twofold.live.chain_head import read_head
     from twofold.live.chained_file import ChainedFile
     from twofold.live.gateway.request_log import FLUSH_COUNT, RequestLog
-    from twofold.live.gateway.telemetry import Outcome
 
     path, key, count = tmp_path / "requests.jsonl", b"k" * 32, 3 * FLUSH_COUNT + 1
 
     async def scenario() -> None:
         log = RequestLog(ChainedFile(path, 1 << 20, 2, key), {}, "m")
         for number in range(count):
-            log.saw(Outcome(str(number), "", "", 1.0, 1.0))
+            log.saw(outcome_of(request_id=str(number)))
         assert len(lines_of(path)) == count - 1  # the last one waits
         head, checked = read_head(path), check_chained(path, key)
         assert head is not None and head.number == 0  # they are ahead of it, and vouched for by their seals

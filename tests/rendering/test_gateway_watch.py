@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.live.outcomes import outcome_of
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.live.gateway.counters import Counters
-from twofold.live.gateway.telemetry import FINISHED, Outcome, Telemetry
+from twofold.live.gateway.telemetry import Telemetry
 from twofold.live.metrics_text import families_text
 from twofold.live.training.run_series import RunSeries
 from twofold.live.training.run_watch import RunWatch
@@ -93,9 +94,7 @@ def test_what_is_asked_for_is_on_the_gateways_page_or_on_that_of_a_run(
     gate = Gate(GateSettings(classes=classes), Beliefs(0.001, 0.01))
     gate.handle(ReplicaAdded("r", 4), 0.0)
     meters = Counters(classes)
-    told = Outcome("id", "", classes[0].name, 0.0, 0.0, 7, FINISHED, "", 200, 5, 0.1, 0.2, "r", 1)
-    told.zone = "eu-west"
-    meters.saw(told)
+    meters.saw(outcome_of(class_name=classes[0].name, zone="eu-west"))
     page = meters.page(gate.view, Telemetry(), {"events": 0})
     line = StepLine(1, 0, 1, (2.5).hex(), 0.0, 0.25, *[0.0] * 6, 10**9)
     run = RunSeries(RunWatch(tmp_path, 1, line), {}, 1)

@@ -173,8 +173,9 @@ def wall_text(at_s: float) -> str:
     >>> wall_text(1.5)
     '1970-01-01T00:00:01.500+00:00'
     """
-    second, rest_us = divmod(round(at_s * 1e6), 1_000_000)
-    return f"{_second_text(second)}.{rest_us // 1000:03d}+00:00"
+    whole_us = int(at_s * 1e6 + 0.5)
+    second = whole_us // 1_000_000
+    return f"{_second_text(second)}.{str(1000 + (whole_us - second * 1_000_000) // 1000)[1:]}+00:00"
 
 
 @lru_cache(maxsize=128)  # HOT: per request, of which a second has hundreds, told when they have ended

@@ -55,9 +55,9 @@ def send(view: FleetView, routed: Router, request: Request) -> str:
 
 def failed(replica_id: str) -> Request:
     """A request whose only attempt so far failed there."""
-    return Request(
-        1, RequestArrived(5, 5), attempt=Attempt(1, Replica(ReplicaAdded(replica_id, 3))), sent_count=1
-    )
+    request = Request(1, RequestArrived(5, 5))
+    request.attempt, request.sent_count = Attempt(1, Replica(ReplicaAdded(replica_id, 3))), 1
+    return request
 
 
 @given(REPLICAS)
@@ -246,7 +246,9 @@ def test_a_release_under_trial_is_found_by_those_who_try_it_and_by_no_other() ->
     routed = Router(Routing.LEAST_WORK, RoutingSettings(), {"2"})
     assert {send(view, routed, Request(number, RequestArrived(1, 1))) for number in range(5)} == {"old"}
     assert routed.route(view, Request(9, RequestArrived(1, 1)), 0.0) is None
-    assert send(view, routed, Request(10, RequestArrived(1, 1), version="2")) == "new"
+    trying = Request(10, RequestArrived(1, 1))
+    trying.version = "2"
+    assert send(view, routed, trying) == "new"
 
 
 @given(st.lists(st.text(max_size=3), min_size=1, max_size=400))

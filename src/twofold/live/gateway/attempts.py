@@ -145,10 +145,11 @@ class Race:
 
     def __init__(
         self,
-        open_one: Callable[[events.Send], Awaitable[Opened]],
+        open_one: Callable[[GenerationRequest, events.Send], Awaitable[Opened]],
+        request: GenerationRequest,
         failed: Callable[[int, events.Cause, int], object],
     ) -> None:
-        self._open_one, self._failed = open_one, failed
+        self._open_one, self._request, self._failed = open_one, request, failed
         self._first: asyncio.Task[Any] | None = None  # while the first attempt runs
         self._overtaken = False
         self._tasks: dict[int, asyncio.Task[None]] = {}  # of the others, by attempt
@@ -173,7 +174,7 @@ class Race:
         task = self._first = asyncio.current_task()
         assert task is not None
         try:
-            return sent, await self._open_one(sent)
+            return sent, await self._open_one(self._request, sent)
         except UpstreamFailed as failure:
             return sent, failure
         except asyncio.CancelledError:
@@ -202,7 +203,7 @@ class Race:
 
     async def _run(self, sent: events.Send) -> None:
         try:
-            outcome: Outcome | Exception = await self._open_one(sent)
+            outcome: Outcome | Exception = await self._open_one(self._request, sent)
         except Exception as error:  # told to who waits: a task's own exceptions are heard by nobody
             outcome = error
         if self._first is not None and isinstance(outcome, UpstreamFailed):

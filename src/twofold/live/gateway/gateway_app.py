@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from random import getrandbits
 from typing import Any
 
@@ -193,6 +192,8 @@ class GatewayApp:
         hosted = ENGINE_FIELDS[config.overflow.engine or config.engine] if config.overflow else None
         self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, hosted)
         self._hedges = config.gate.hedge is not None
+        self._races: dict[int, Race] = {}  # by request, until its answer begins
+        decider.told_beside = self._told_beside
         own = config.admin.own_key if config.admin else ""
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file, own)
         self._has_keys = bool(config.keys or config.keys_file)
@@ -256,7 +257,12 @@ class GatewayApp:
             return
         prepared = self._tiers.on_behalf(request) if self._tiers is not None else None
         ask_tier = prepared.ask if prepared is not None else None
-        decision = self.decider.arrived(arrived, (client.name, path), ask_tier)
+        waited = self.decider.arrived(arrived, (client.name, path), ask_tier)
+        try:
+            decision = await waited
+        except asyncio.CancelledError:
+            self.decider.forsaken(waited)
+            raise
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -351,8 +357,7 @@ class GatewayApp:
 
     async def _first_of(self, request: GenerationRequest, sent: events.Send) -> Opened | events.GiveUp:
         """The first attempt to answer, of those that the decider lets run beside each other."""
-        race = Race(partial(self.attempts.opened, request), self.decider.failed)
-        self.decider.race(sent.request_id, race.told)
+        race = self._races[sent.request_id] = Race(self.attempts.opened, request, self.decider.failed)
         try:
             one, outcome = await race.first(sent)
             while True:
@@ -365,8 +370,13 @@ class GatewayApp:
                     return again
                 one, outcome = await race.next()
         finally:
-            self.decider.raced(sent.request_id)
+            del self._races[sent.request_id]
             race.stop()
+
+    def _told_beside(self, effect: events.Send | events.Cancel) -> None:
+        """The decider wants a second attempt, or one less; of a request that has answered by now neither."""
+        if (race := self._races.get(effect.request_id)) is not None:
+            race.told(effect)
 
     async def _pass_on(self, opened: Opened, client: Client) -> tuple[Used, bytes]:
         """Pass an answer that has begun through, all but its end. Returns what it took, and that end.

@@ -1,7 +1,8 @@
 """Drives one `Gate`: turns what happens into events, logs them, and carries out what the gate decides.
 
-Every event is handled at once, without an await; what follows from it waits for the end of the turn of the
-loop, when all the turn's lines go to the log in one write, and only then to the replicas (S9).
+What happens to requests in a turn of the loop is folded in together at its end, in its order; then all the
+turn's lines go to the log in one write, and only then what was decided to who waits for it and to the
+replicas (S9). Whoever looks at the gate, or tells it of anything else, sees what was told before.
 """
 
 import asyncio
@@ -43,6 +44,18 @@ AskTier = Callable[[events.AskTier], None]
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
+class Happened:
+    """What happened to a request, until the turn's end, and what its request needs besides the event."""
+
+    def __init__(self, event: events.Event, decided: "asyncio.Future[events.Decision] | None" = None) -> None:
+        self.event, self.decided = event, decided
+        self.now_s = clock_s()
+        self.asked: tuple[str, str] = ("", "")  # of a new one, its name and path
+        self.ask_tier: AskTier | None = None
+        self.status = 200  # of one that ended
+        self.answer: WholeAnswer | None = None
+
+
 class GateDriver:
     """A gate between its events and its log. Mutable; lives in one event loop."""
 
@@ -74,10 +87,13 @@ class GateDriver:
         self._ended: WholeAnswer | None = None  # while the gate is told of an end
         self._askers: dict[int, AskTier] = {}  # of requests that pass tiers
         self._to_ask: list[events.AskTier] = []
-        self._races: dict[int, Callable[[events.Send | events.Cancel], None]] = {}
-        self._beside: list[events.Send | events.Cancel] = []  # in this turn, of those that race
+        self.told_beside: Callable[[events.Send | events.Cancel], None] | None = None
+        self._beside: list[events.Send | events.Cancel] = []  # in this turn: a second attempt, or its end
         self._to_probe: list[events.Probe] = []
         self._probes: set[asyncio.Task[None]] = set()
+        self._inbox: list[Happened] = []  # of this turn
+        self._ready: list[tuple[asyncio.Future[events.Decision], events.Decision]] = []  # once it is logged
+        self._is_write_due = False
         self._tick: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at_s = math.inf  # nothing is set
@@ -91,6 +107,7 @@ class GateDriver:
 
     def stop(self) -> None:
         """No more events: what was logged is written, and the log closed."""
+        self._fold()
         for handle in (self._wake, self._tick):
             if handle:
                 handle.cancel()
@@ -103,19 +120,83 @@ class GateDriver:
         arrived: events.RequestArrived,
         asked: tuple[str, str] = ("", ""),
         ask_tier: AskTier | None = None,  # told which servers of tiers are to work for it
-    ) -> events.Decision:
-        """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
-        self.recent.arrived_at_s = now_s = time.monotonic()
-        self.telemetry.arrives(asked, arrived, now_s)
-        effects = self._handle(arrived)
+    ) -> "asyncio.Future[events.Decision]":
+        """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`.
+
+        Who is cancelled while waiting says so by `forsaken`.
+        """
+        told = Happened(arrived, self._loop.create_future())
+        told.asked, told.ask_tier = asked, ask_tier
+        self._tell(told)
+        assert told.decided is not None
+        return told.decided
+
+    def forsaken(self, decided: "asyncio.Future[events.Decision]") -> None:
+        """Nobody waits for this decision any more; it may have been made."""
+        if decided.done() and not decided.cancelled() and decided.exception() is None:
+            self.left(decided.result().request_id)
+
+    def _tell(self, told: Happened) -> None:
+        """HOT: until the turn's end, where all of a turn are handled one after the other. What is in the
+        processor's caches for the first is there for the others: each by itself took twice as long."""
+        self._inbox.append(told)
+        if self._tick is None:
+            self._tick = self._loop.call_soon(self._turn_ends)
+
+    def _fold(self) -> None:
+        """Fold in what was told in this turn so far."""
+        while self._inbox:
+            inbox, self._inbox = self._inbox, []
+            for told in inbox:
+                try:
+                    self._fold_one(told)
+                except Exception as error:  # a mistake of ours is this request's alone
+                    if told.decided is not None:
+                        told.decided.set_exception(error)
+                    else:
+                        self._loop.call_exception_handler({"message": "the gate", "exception": error})
+
+    def _fold_one(self, told: Happened) -> None:
+        event, decided = told.event, told.decided
+        if isinstance(event, events.ResponseStarted):
+            self._fold_start(event, told.now_s)
+        elif isinstance(event, events.ResponseEnded):
+            self._fold_end(event, told)
+        elif isinstance(event, events.RequestArrived) and decided is not None and not decided.done():
+            self._ready.append((decided, self._decide(event, told)))
+
+    def _decide(self, arrived: events.RequestArrived, told: Happened) -> events.Decision:
+        self.recent.arrived_at_s = told.now_s
+        self.telemetry.arrives(told.asked, arrived, told.now_s)
+        effects = self._log_and_do(arrived, told.now_s)
         # A full queue may refuse another request in the same breath: the new one has the largest id.
-        decision = cast(events.Decision, max(filter(_decides, effects), key=REQUEST_ID))
+        alone = len(effects) == 1  # HOT: mostly
+        decides = effects[0] if alone else max(filter(_decides, effects), key=REQUEST_ID)
+        decision = cast(events.Decision, decides)
         if isinstance(decision, events.Hold):
             self._held[decision.request_id] = self._loop.create_future()
-            if ask_tier is not None:
-                self._askers[decision.request_id] = ask_tier
-        self._write_at_once()
+            if told.ask_tier is not None:
+                self._askers[decision.request_id] = told.ask_tier
         return decision
+
+    def _fold_start(self, started: events.ResponseStarted, now_s: float) -> None:
+        request = self.gate.view.requests.get(started.request_id)
+        if request is not None:
+            self.recent.first_token(now_s, now_s - request.arrived_s)
+        self.telemetry.started(started.request_id, now_s)
+        self._log_and_do(started, now_s)
+
+    def _fold_end(self, ended: events.ResponseEnded, told: Happened) -> None:
+        request, now_s, replica_id = self.gate.view.requests.get(ended.request_id), told.now_s, ""
+        if request is not None:
+            replica_id = request.attempt.replica.replica_id
+            self.recent.heard(replica_id)
+            self.recent.ended(now_s, finished=True)
+        tokens = ended.input_tokens, ended.output_tokens
+        self.telemetry.ended(ended.request_id, replica_id, told.status, tokens, now_s)
+        self._ended = told.answer
+        self._log_and_do(ended, now_s)
+        self._ended = None
 
     def _write_at_once(self) -> None:
         """HOT: the log first; one write costs half of what waiting for the turn's end did. A disk that
@@ -146,6 +227,7 @@ class GateDriver:
         self, request_id: int, cause: events.Cause, attempt: int = 0
     ) -> events.Send | events.GiveUp | None:
         """What becomes of a request of which an attempt failed; None: its other attempt goes on."""
+        self._fold()
         request = self.gate.view.requests.get(request_id)
         effects = self._handle(events.ResponseFailed(request_id, cause, attempt))
         failed = (e for e in effects if isinstance(e, events.Send | events.GiveUp))
@@ -226,20 +308,9 @@ class GateDriver:
             else self.replicas.get(replica_id)
         )
 
-    def race(self, request_id: int, told: Callable[[events.Send | events.Cancel], None]) -> None:
-        """From now on, tell of attempts that begin beside the request's first one, and that are to stop."""
-        self._races[request_id] = told
-
-    def raced(self, request_id: int) -> None:
-        """No attempt of it begins beside another any more."""
-        self._races.pop(request_id, None)
-
     def started(self, request_id: int, attempt: int = 0) -> None:
-        request, now_s = self.gate.view.requests.get(request_id), time.monotonic()
-        if request is not None:
-            self.recent.first_token(now_s, now_s - request.arrived_s)
-        self.telemetry.started(request_id, now_s)
-        self._handle(events.ResponseStarted(request_id, attempt))
+        """Its answer begins."""
+        self._tell(Happened(events.ResponseStarted(request_id, attempt)))
 
     def ended(
         self,
@@ -251,18 +322,13 @@ class GateDriver:
         answer: WholeAnswer | None = None,
     ) -> None:
         """The whole answer came, if it may be kept with its bytes; or the engine's refusal."""
-        request, now_s, replica_id = self.gate.view.requests.get(request_id), time.monotonic(), ""
-        if request is not None:
-            replica_id = request.attempt.replica.replica_id
-            self.recent.heard(replica_id)
-            self.recent.ended(now_s, finished=True)
-        self.telemetry.ended(request_id, replica_id, status, (input_tokens, output_tokens), now_s)
         size = 0 if answer is None else len(answer.data)
-        self._ended = answer
-        self._handle(events.ResponseEnded(request_id, output_tokens, None, attempt, input_tokens, size))
-        self._ended = None
+        told = Happened(events.ResponseEnded(request_id, output_tokens, None, attempt, input_tokens, size))
+        told.status, told.answer = status, answer
+        self._tell(told)
 
     def left(self, request_id: int) -> None:
+        self._fold()
         self._held.pop(request_id, None)
         self._askers.pop(request_id, None)
         self.telemetry.left(request_id, time.monotonic())
@@ -270,10 +336,12 @@ class GateDriver:
 
     def metrics(self) -> str:
         """The page of counters."""
+        self._fold()
         return self.meters.page(self.gate.view, self.telemetry, self._lost_lines()) + self._of_tiers()
 
     def metrics_for_clients(self) -> str:
         """The same without what names tenants."""
+        self._fold()
         page = self.meters.page_for_clients(self.gate.view, self.telemetry, self._lost_lines())
         return page + self._of_tiers()
 
@@ -292,6 +360,7 @@ class GateDriver:
 
     def state(self) -> dict[str, Any]:
         """What the gate knows, for people and programs that look."""
+        self._fold()
         now_s, view = time.monotonic(), self.gate.view
         replicas = {
             replica.replica_id: {
@@ -333,9 +402,18 @@ class GateDriver:
         }
 
     def _handle(self, event: events.Event) -> list[events.Effect]:
-        now_s = round(time.monotonic(), 6)  # as the log writes it
+        """At once, after what was told before."""
+        self._fold()
+        effects = self._log_and_do(event, clock_s())
+        if self._tick is None:
+            self._tick = self._loop.call_soon(self._turn_ends)
+        return effects
+
+    def _log_and_do(self, event: events.Event, now_s: float) -> list[events.Effect]:
         effects = self.gate.handle(event, now_s)
         self.log.told(Entry(now_s, event, tuple(effects)))
+        # HOT: from a first token alone nothing follows; its line goes with the next that is written.
+        self._is_write_due = self._is_write_due or bool(effects) or type(event) is not events.ResponseStarted
         for effect in effects:
             if type(effect) in ABOUT_REQUESTS:  # HOT: effects are of no classes below these
                 self._told_of_request(cast(Decided, effect), event, now_s)
@@ -346,10 +424,6 @@ class GateDriver:
         if self._held:
             released = (effect for effect in effects if isinstance(effect, events.Released))
             self._decided += (effect for effect in released if effect.request_id in self._held)
-        if not effects and type(event) is events.ResponseStarted:
-            self._set_alarm()  # HOT: nothing follows from it; its line goes with the next that is written
-        elif self._tick is None:
-            self._tick = self._loop.call_soon(self._turn_ends)
         return effects
 
     def _told_of_ours(self, effect: events.Effect, now_s: float) -> None:
@@ -357,8 +431,7 @@ class GateDriver:
         if isinstance(effect, events.Probe):
             self._to_probe.append(effect)
         elif isinstance(effect, events.Cancel):
-            if effect.request_id in self._races:
-                self._beside.append(effect)
+            self._beside.append(effect)
         elif isinstance(effect, events.AskTier):
             self._to_ask.append(effect)
         elif isinstance(effect, events.TierPassed):
@@ -377,7 +450,7 @@ class GateDriver:
             if effect.attempt > 1:
                 hedged = isinstance(event, Woke)  # nobody asked for it, as for a repeat
                 self.telemetry.again(hedged=hedged)
-                if hedged and effect.request_id in self._races:
+                if hedged:
                     self._beside.append(effect)
         elif isinstance(effect, events.GiveAgain):
             answer = self._given[effect.request_id] = self.kept[effect.answer_id]
@@ -397,7 +470,16 @@ class GateDriver:
 
     def _turn_ends(self) -> None:
         self._tick = None
-        self.log.flush()
+        self._fold()
+        if self._is_write_due:
+            self.log.flush()
+            self._is_write_due = False
+        ready, self._ready = self._ready, []
+        for waiter, decided in ready:
+            if waiter.done():  # cancelled in this very turn
+                self.left(decided.request_id)
+            else:
+                waiter.set_result(decided)
         for decision in self._decided:
             held = self._held.get(decision.request_id)
             if held is not None and not held.done():
@@ -408,8 +490,8 @@ class GateDriver:
                 asker(ask)
         self._to_ask.clear()
         for effect in self._beside:
-            if told := self._races.get(effect.request_id):
-                told(effect)
+            if self.told_beside is not None:
+                self.told_beside(effect)
         self._beside.clear()
         for probe in self._to_probe:
             task = self._loop.create_task(self._probe(probe))
@@ -444,6 +526,11 @@ class GateDriver:
             return
         cause = await connect_failure(replica.host, replica.port, self._probe_timeout_s)
         self._handle(events.ProbeFailed(name, number, cause) if cause else events.ProbeAnswered(name, number))
+
+
+def clock_s() -> float:
+    """On the gate's clock, in whole microseconds, as its log writes them."""
+    return time.monotonic_ns() // 1000 / 1e6
 
 
 def _decides(effect: events.Effect) -> bool:

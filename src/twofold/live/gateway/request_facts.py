@@ -100,7 +100,8 @@ class RequestFacts:
         """
         if isinstance(prompt, list) and all(type(item) is int for item in prompt):
             return _chained([tuple(prompt)], self._block_tokens)
-        return _chained(_texts(prompt), max(1, round(self._block_tokens * self._bytes_per_token)))
+        texts = (prompt,) if isinstance(prompt, str) else _texts(prompt)
+        return _chained(texts, max(1, round(self._block_tokens * self._bytes_per_token)))
 
 
 def _chained(pieces: Iterable[Any], size: int) -> tuple[int, ...]:

@@ -113,8 +113,8 @@ def line_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> str
     """
     at = wall_text(outcome.at_s)
     name: str = _name_text(replica.model) if replica else json_text(model)
-    ttft_s = "null" if outcome.ttft_s is None else json_text(round(outcome.ttft_s, 6))
-    e2e_s = json_text(round(outcome.e2e_s, 6))
+    ttft_s = "null" if outcome.ttft_s is None else json_text(_whole_us(outcome.ttft_s))
+    e2e_s = json_text(_whole_us(outcome.e2e_s))
     tokens = json_text(outcome.input_tokens)
     cache = "hit" if outcome.given_again else ""
     usd, endpoint = "null", ""
@@ -130,6 +130,11 @@ def line_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> str
         f'"replica":{json_text(outcome.replica_id)},"attempts":{outcome.attempts},"cache":"{cache}",'
         f'"usd":{usd},"endpoint":{json_text(endpoint)}{zone}{tiers}}}'
     )
+
+
+def _whole_us(seconds: float) -> float:
+    """To the nearest microsecond. HOT: per request; `round` searches for the shortest text first."""
+    return int(seconds * 1e6 + 0.5) / 1e6
 
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:

@@ -6,7 +6,6 @@ It is told by the driver what the gate is told and answers, keeps what is open b
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from twofold.live.gateway.answers import Used
 from twofold.live.gateway.kept_answers import WholeAnswer
@@ -22,19 +21,13 @@ CLIENT_LEFT_STATUS = 499  # as servers write it: nobody was there to be answered
 BAD_GATEWAY = 502
 
 
-@dataclass(slots=True)
 class Outcome:
     """One request from its arrival to its end. Mutable until it has ended.
 
-    HOT: per request; frozen, and written anew at each step, it took three times as long.
+    HOT: per request. Frozen, and written anew at each step, it took three times as long; a dataclass sets all
+    these when it is made, of which most stay.
     """
 
-    request_id: str  # as its client, or we, named it
-    tenant: str
-    class_name: str
-    at_s: float  # of the arrival, seconds since 1970
-    arrived_s: float  # the same, monotonic
-    input_tokens: int | None = None  # as the engine counted, else as guessed from the prompt
     outcome: str = ""
     reason: str = ""
     status: int = 0
@@ -43,13 +36,25 @@ class Outcome:
     e2e_s: float = 0.0
     replica_id: str = ""
     attempts: int = 0
-    path: str = ""  # that was asked, of the protocol's
     given_again: bool = False  # by what was kept of an earlier answer
     usd: float | None = None  # that the hosted API asks for it; None: it was not sent there
     asked: GenerationRequest | None = None  # of one whose text is kept …
     answer: WholeAnswer | None = None  # … and of one that was answered whole
     tiers_s: dict[str, float] | None = None  # that it took in each CPU tier; None: it passed none
     zone: str = ""  # where its client is, as that says
+
+    def __init__(
+        self,
+        request_id: str,  # as its client, or we, named it
+        path: str,  # that was asked, of the protocol's
+        tenant: str,
+        class_name: str,
+        arrived_s: float,  # monotonic
+        input_tokens: int | None = None,  # as the engine counted, else as guessed from the prompt
+    ) -> None:
+        self.request_id, self.path, self.tenant, self.class_name = request_id, path, tenant, class_name
+        self.at_s, self.arrived_s = time.time(), arrived_s  # seconds since 1970, and monotonic
+        self.input_tokens = input_tokens
 
     @property
     def tpot_s(self) -> float | None:
@@ -76,11 +81,8 @@ class Telemetry:
 
     def arrives(self, asked: tuple[str, str], arrived: events.RequestArrived, now_s: float) -> None:
         """The gate is about to be told of a request, its name and path; the next unknown one is it."""
-        request_id, path = asked
-        self._next = Outcome(
-            request_id, arrived.tenant, arrived.class_name, time.time(), now_s, arrived.input_tokens
-        )
-        self._next.path, self._next.zone = path, arrived.zone
+        self._next = Outcome(*asked, arrived.tenant, arrived.class_name, now_s, arrived.input_tokens)
+        self._next.zone = arrived.zone
 
     def decided(self, effect: events.Decision | events.GiveUp, now_s: float) -> None:
         """What becomes of a request, or of an attempt of it."""
@@ -175,9 +177,8 @@ class Telemetry:
 
     def turned_away(self, asked: tuple[str, str], tenant: str, status: int, reason: str) -> None:
         """A request that the gate never heard of: it could not be read, or asked for what is not there."""
-        now_s, (request_id, path) = time.monotonic(), asked
-        told = Outcome(request_id, tenant, NO_CLASS, time.time(), now_s)
-        told.path, told.outcome = path, REFUSED
+        told = Outcome(*asked, tenant, NO_CLASS, time.monotonic())
+        told.outcome = REFUSED
         told.status, told.reason = status, reason or "bad-request"
         self._hand_on(told)
 

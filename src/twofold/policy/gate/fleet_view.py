@@ -72,31 +72,33 @@ def most_common_version(replicas: Iterable[Replica]) -> str:
     return max(counts, key=lambda version: (counts[version], version), default="")
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
     """One sending of a request to a replica."""
 
-    number: int  # among those of its request, from 1
-    replica: Replica
-    era: int = 0  # of the replica's circuit when it was sent
-    hit_tokens: int = 0  # of the input, believed to be cached there
-    sent_s: float = 0.0
-    ahead_tokens: int = 0  # that the replica had to read then, its own included
-    beside_count: int = 0  # requests that the replica had then, this one included
+    def __init__(
+        self,
+        number: int,  # among those of its request, from 1
+        replica: Replica,
+        era: int = 0,  # of the replica's circuit when it was sent
+        hit_tokens: int = 0,  # of the input, believed to be cached there
+        sent_s: float = 0.0,
+    ) -> None:
+        self.number, self.replica, self.era, self.hit_tokens = number, replica, era, hit_tokens
+        self.sent_s = sent_s
+        self.ahead_tokens = replica.unread_input_tokens  # that it had to read then, its own included
+        self.beside_count = replica.in_flight_count  # requests that it had then, this one included
 
 
 NOT_SENT = Attempt(0, Replica(ReplicaAdded("", 1)))
 Doubt = tuple[Attempt, Cause]  # one that failed before its first byte
 
 
-@dataclass(slots=True)
 class Request:
-    """One request that was neither refused nor has ended. Mutable: it moves between replicas."""
+    """One request that was neither refused nor has ended. Mutable: it moves between replicas.
 
-    request_id: int
-    arrival: RequestArrived  # as its client asked
-    arrived_s: float = 0.0
-    kind: ClassSettings = ANY_CLASS  # of its class, or of the one that stands for it
+    HOT: per request; a dataclass sets all these when it is made, of which most stay.
+    """
+
     attempt: Attempt = NOT_SENT  # the latest, or of two that run the one that was spoken of last
     sent_count: int = 0  # attempts so far
     started: bool = False  # the first byte of the answer came
@@ -113,15 +115,17 @@ class Request:
     believed_s: float = 0.0  # from sending to its first token, as beliefs have it
     predicted_s: float | None = None  # from its arrival to its first token, when it had to wait …
     spread_s: float = 1.0  # … and how far off that usually is
-    input_tokens: int = field(init=False)
-    output_limit_tokens: int = field(init=False)  # as it is now, and so are the next two
-    model: str = field(init=False)
-    deadline_s: float | None = field(init=False)  # by when its last token is due
 
-    def __post_init__(self) -> None:
-        arrival = self.arrival
+    def __init__(
+        self,
+        request_id: int,
+        arrival: RequestArrived,  # as its client asked
+        arrived_s: float = 0.0,
+        kind: ClassSettings = ANY_CLASS,  # of its class, or of the one that stands for it
+    ) -> None:
+        self.request_id, self.arrival, self.arrived_s, self.kind = request_id, arrival, arrived_s, kind
         self.input_tokens, self.output_limit_tokens = arrival.input_tokens, arrival.output_limit_tokens
-        self.model, self.deadline_s = arrival.model, arrival.deadline_s
+        self.model, self.deadline_s = arrival.model, arrival.deadline_s  # by when its last token is due
 
 
 @dataclass(slots=True)
@@ -244,8 +248,6 @@ class FleetView:
             replica.circuit.era,
             request.hit_tokens,
             now_s,
-            replica.unread_input_tokens,
-            replica.in_flight_count,
         )
 
     def start(self, request: Request) -> None:

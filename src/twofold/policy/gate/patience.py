@@ -4,17 +4,17 @@ The driver's clock decides; the formulas stand here, so that nothing is waited f
 """
 
 import math
-from dataclasses import dataclass
 
 from twofold.policy.gate.fleet_view import Request
 from twofold.policy.gate.settings import Beliefs
+from twofold.policy.machine import record
 
 LEAST_S = 2.0  # below, a pause of the machine would be taken for a dead replica
 GOAL_RATIO = 3.0  # of what was promised or believed: later than that nobody expects it
 STALL_RATIO = 10.0  # of one token's time: others' prompts share its steps
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Patience:
     """Of one attempt; infinite where its class promises nothing, and the driver's own bounds hold."""
 
