@@ -144,7 +144,7 @@ QUESTIONS = {
         help=f"Read every byte, seal and line of the log; exit 2 with the first that is off. {SAID}",
         answer="registering.verify_versions",
         parameters=(
-            click.argument("reference", metavar="VERSION", default=""),
+            click.argument("reference", metavar="[VERSION]", default=""),
             REGISTRY,
             PUBLIC_KEY,
             option(

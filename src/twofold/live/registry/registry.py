@@ -451,7 +451,10 @@ class Registry:
         if len(stack) < 2:
             self.find(name)
             what = f"`{name}@{alias}` meant nothing before what it means now"
-            raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
+            if not stack:
+                what = f"`{name}@{alias}` means nothing"
+            hint = f"`twofold registry list {name}` shows the versions and what each is called"
+            raise UnknownNameError(what, hint=hint)
         return self.find(f"{name}:{stack[-2]}")
 
     def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:

@@ -233,13 +233,13 @@ def _tasks(found: Evaluation, before: Evaluation | None, limits: Limits) -> Iter
     told = {(each.name, each.set_sha256): each for each in found.tasks}
     for old in before.tasks if before is not None and limits.task_drop_fraction is not None else ():
         least = old.right_fraction - (limits.task_drop_fraction or 0.0)
-        passes = f"at least {least:.1%} right, where what serves now has {old.right_fraction:.1%}"
+        passes = f"at least {max(least, 0.0):.1%} right, where what serves now has {old.right_fraction:.1%}"
         new = told.get((old.name, old.set_sha256))
         if new is None:
             yield Refusal("tasks", f"{old.name} not measured", passes)
         elif not new.right_fraction >= least - 1e-9:  # a share is a rounded number
-            drop = new.right_fraction - old.right_fraction
-            yield Refusal("tasks", f"{old.name} {new.right_fraction:.1%} right, {drop:+.1%}", passes)
+            points = 100.0 * (new.right_fraction - old.right_fraction)
+            yield Refusal("tasks", f"{old.name} {new.right_fraction:.1%} right, {points:+.1f} points", passes)
 
 
 def _calibration(serving: Release | None, limits: Limits) -> float | None:
