@@ -41,6 +41,7 @@ DECISIONS = {*get_args(events.Decision)}
 ABOUT_REQUESTS = {*DECISIONS, events.GiveUp}
 REQUEST_ID = attrgetter("request_id")
 AskTier = Callable[[events.AskTier], None]
+STARTS_WAIT_S = 0.005  # at most, for the end of a turn in which something else happens
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
@@ -95,6 +96,7 @@ class GateDriver:
         self._ready: list[tuple[asyncio.Future[events.Decision], events.Decision]] = []  # once it is logged
         self._is_write_due = False
         self._tick: asyncio.Handle | None = None
+        self._starts_due: asyncio.TimerHandle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at_s = math.inf  # nothing is set
 
@@ -108,7 +110,7 @@ class GateDriver:
     def stop(self) -> None:
         """No more events: what was logged is written, and the log closed."""
         self._fold()
-        for handle in (self._wake, self._tick):
+        for handle in (self._wake, self._tick, self._starts_due):
             if handle:
                 handle.cancel()
         for task in self._probes:
@@ -309,8 +311,15 @@ class GateDriver:
         )
 
     def started(self, request_id: int, attempt: int = 0) -> None:
-        """Its answer begins."""
-        self._tell(Happened(events.ResponseStarted(request_id, attempt)))
+        """Its answer begins. HOT: nobody waits for what follows, so that it waits for others' turn to end."""
+        self._inbox.append(Happened(events.ResponseStarted(request_id, attempt)))
+        if self._tick is None and self._starts_due is None:
+            self._starts_due = self._loop.call_later(STARTS_WAIT_S, self._starts_are_due)
+
+    def _starts_are_due(self) -> None:
+        self._starts_due = None
+        if self._inbox and self._tick is None:
+            self._turn_ends()
 
     def ended(
         self,

@@ -450,9 +450,7 @@ class Registry:
                 stack.append(move.version)
         if len(stack) < 2:
             self.find(name)
-            what = f"`{name}@{alias}` meant nothing before what it means now"
-            if not stack:
-                what = f"`{name}@{alias}` means nothing"
+            what = f"`{name}@{alias}` meant nothing {'before what it means now' if stack else 'so far'}"
             hint = f"`twofold registry list {name}` shows the versions and what each is called"
             raise UnknownNameError(what, hint=hint)
         return self.find(f"{name}:{stack[-2]}")
