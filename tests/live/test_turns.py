@@ -11,7 +11,14 @@ from twofold.live.gateway.gate_log import GateLog
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.replays import read_gate_log
-from twofold.policy.gate.events import RefusalReason, Refuse, RequestArrived, Send
+from twofold.policy.gate.events import (
+    CloseCircuit,
+    RefusalReason,
+    Refuse,
+    RequestArrived,
+    ResponseStarted,
+    Send,
+)
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, GateSettings
 
@@ -133,5 +140,30 @@ def test_a_mistake_about_one_request_is_no_other_ones(
         await asyncio.sleep(0)
         assert driver.state()["counts"]["finished"] == 1
         assert [str(context["exception"]) for context in told] == ["ours"]
+
+    with_driver(tmp_path, scenario)
+
+
+def test_what_follows_from_a_first_token_is_done_though_somebody_looked_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = Gate.handle
+
+    def trusting(gate: Gate, event: Any, now_s: float) -> Any:
+        effects = handle(gate, event, now_s)
+        return [*effects, CloseCircuit("a")] if isinstance(event, ResponseStarted) else effects
+
+    monkeypatch.setattr(Gate, "handle", trusting)
+
+    async def scenario(driver: GateDriver) -> None:
+        sent = await driver.arrived(ASKED)
+        while driver._tick is not None:  # of a probe
+            await asyncio.sleep(0)
+        before = len(lines_of(tmp_path))
+        driver.started(sent.request_id)
+        assert driver.state()["in_flight"] == 1 and driver._tick is None
+        assert len(lines_of(tmp_path)) == before
+        driver._starts_are_due()
+        assert "CloseCircuit" in lines_of(tmp_path)[-1]
 
     with_driver(tmp_path, scenario)

@@ -200,12 +200,6 @@ class GateDriver:
         self._log_and_do(ended, now_s)
         self._ended = None
 
-    def _write_at_once(self) -> None:
-        """HOT: the log first; one write costs half of what waiting for the turn's end did. A disk that
-        refused is asked again at the turn's end, once for all."""
-        if self.log.refusal is None:
-            self.log.flush()
-
     def given(self, request_id: int) -> WholeAnswer:
         """The answer of a request that is given one again, once."""
         return self._given.pop(request_id)
@@ -236,7 +230,8 @@ class GateDriver:
         goes_on = request is not None and request_id in self.gate.view.requests
         otherwise = None if goes_on else events.GiveUp(request_id, cause)
         decision = next((e for e in failed if e.request_id == request_id), otherwise)
-        self._write_at_once()
+        if self.log.refusal is None:  # before the next attempt; who refused is asked again at the turn's end
+            self.log.flush()
         return decision
 
     def told(self, happened: Iterable[tuple[events.Event, GatewayReplica | None]]) -> None:
@@ -318,7 +313,9 @@ class GateDriver:
 
     def _starts_are_due(self) -> None:
         self._starts_due = None
-        if self._inbox and self._tick is None:
+        if (
+            self._tick is None
+        ):  # be it that somebody looked, and so folded them in: what follows is still to do
             self._turn_ends()
 
     def ended(

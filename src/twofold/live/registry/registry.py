@@ -451,8 +451,7 @@ class Registry:
         if len(stack) < 2:
             self.find(name)
             what = f"`{name}@{alias}` meant nothing {'before what it means now' if stack else 'so far'}"
-            hint = f"`twofold registry list {name}` shows the versions and what each is called"
-            raise UnknownNameError(what, hint=hint)
+            raise UnknownNameError(what, hint=f"`twofold registry list {name}` says what each is called")
         return self.find(f"{name}:{stack[-2]}")
 
     def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
