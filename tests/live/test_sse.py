@@ -97,3 +97,9 @@ def test_an_event_without_an_end_is_refused_rather_than_kept() -> None:
     tally = SseTally()
     with pytest.raises(ValueError, match="longer"):
         tally.feed(b"data: " + b"x" * HELD_LIMIT_BYTES)
+
+
+def test_a_count_that_could_be_none_is_not_taken() -> None:
+    usage = {"prompt_tokens": 10**400, "completion_tokens": 1 << 31}
+    _, tally = fed([text("a"), event({"choices": [], "usage": usage}), FINISH, DONE])
+    assert (tally.prompt_tokens, tally.output_tokens) == (None, 1)

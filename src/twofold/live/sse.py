@@ -69,6 +69,10 @@ class SseTally:
         rest, self._held, self._tail = self._held, b"", b""
         return b"" if self.failed else rest
 
+    def closing(self) -> bytes:
+        """The last word, where the stream did not say it."""
+        return b"" if self.done else DONE
+
     def _read(self, whole: bytes) -> bytes:
         passed = []
         for event in _events(whole):
@@ -98,8 +102,8 @@ class SseTally:
             return
         usage = data.get("usage")
         if isinstance(usage, dict):
-            self.usage_tokens = _count(usage.get("completion_tokens"))
-            self.prompt_tokens = _count(usage.get("prompt_tokens"))
+            self.usage_tokens = count_of(usage.get("completion_tokens"))
+            self.prompt_tokens = count_of(usage.get("prompt_tokens"))
         self.finished = self.finished or has_ended(data)
         if has_content(data) or (self.started and is_step(data)):
             self.started = True
@@ -178,5 +182,6 @@ def _payload(event: bytes) -> Any:
     return None
 
 
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def count_of(value: Any) -> int | None:
+    """A count that an engine reports, if it is one that could be."""
+    return value if type(value) is int and 0 <= value < 1 << 31 else None

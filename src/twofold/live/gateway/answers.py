@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twofold.live.gateway.openai_requests import Problem
+from twofold.live.sse import count_of
 
 CLIENTS_FAULT = (400, 413, 422)  # statuses by which an engine refuses a request rather than fails
 PATHS = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+[\w.@+-]*")  # of the engine's machine
@@ -81,8 +82,3 @@ def used_by(body: bytes) -> Used | None:
     usage = data.get("usage")
     told = usage if isinstance(usage, dict) else {}
     return Used(count_of(told.get("completion_tokens")) or 0, count_of(told.get("prompt_tokens")))
-
-
-def count_of(value: Any) -> int | None:
-    """A count that an engine reports, if it is one that could be."""
-    return value if type(value) is int and 0 <= value < 1 << 31 else None

@@ -186,7 +186,8 @@ class Race:
 
     async def next(self) -> tuple[events.Send, Outcome]:
         """The next attempt that has answered or failed, of those that began."""
-        assert self._outcomes is not None
+        if self._outcomes is None:  # the gate believes in one that nobody began
+            raise UpstreamFailed(events.Cause.ERROR)
         sent, outcome = await self._outcomes.get()
         if isinstance(outcome, Opened | UpstreamFailed):
             return sent, outcome

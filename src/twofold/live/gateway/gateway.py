@@ -138,7 +138,10 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
             traces(config, driver),
             metrics(config, driver),
         ):
-            yield uvicorn.Server(server_config(app, config)), driver
+            try:
+                yield uvicorn.Server(server_config(app, config)), driver
+            finally:
+                driver.settle()  # what ended last is still to go into these logs
     finally:
         await upstream.close()
         driver.stop()

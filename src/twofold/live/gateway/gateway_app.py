@@ -33,9 +33,9 @@ from twofold.live.gateway.openapi import METRICS_PATH, MODELS_PATH, OPENAPI_PATH
 from twofold.live.gateway.prompt_bounds import read_bounds
 from twofold.live.gateway.request_facts import RequestFacts
 from twofold.live.gateway.samples import SampleLog
-from twofold.live.gateway.tier_calls import TierCalls
+from twofold.live.gateway.tier_calls import Preparation, TierCalls
 from twofold.live.gateway.upstream import Upstream, UpstreamFailed, read_some
-from twofold.live.sse import DONE, SseTally
+from twofold.live.sse import SseTally
 from twofold.policy.gate import events
 
 Message = dict[str, Any]
@@ -261,8 +261,8 @@ class GatewayApp:
         try:
             decision = await waited
         except asyncio.CancelledError:
-            self.decider.forsaken(waited)
-            raise
+            await self._cut_off(waited, client, prepared)
+            return
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -284,17 +284,24 @@ class GatewayApp:
             else:
                 await self._send_until_answered(request, decision, client)
         except asyncio.CancelledError:
-            if prepared is not None:
-                prepared.stop()
-            self.decider.left(decision.request_id)
-            if not client.left:  # the process ends, and its grace is over
-                client.stop_watching()
-                await client.refuse(SHUTTING_DOWN)
-            task.uncancel()
+            await self._cut_off(waited, client, prepared)
         except Exception:
             # A mistake of ours must not hold a place at a replica for ever; the server logs it.
-            self.decider.left(decision.request_id)
+            self.decider.forsaken(waited)
             raise
+
+    async def _cut_off(
+        self, waited: asyncio.Future[events.Decision], client: Client, prepared: Preparation | None
+    ) -> None:
+        """The task that serves a request was cancelled: nothing works for it any longer."""
+        if prepared is not None:
+            prepared.stop()
+        self.decider.forsaken(waited)
+        if not client.left:  # the process ends, and its grace is over
+            client.stop_watching()
+            await client.refuse(SHUTTING_DOWN)
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
 
     async def _turn_away(self, client: Client, path: str, problem: Problem, tenant: str = "") -> None:
         """Refuse what the gate is never told of."""
@@ -419,7 +426,7 @@ class GatewayApp:
                 if not tally.finished:  # the connection ended before the answer did
                     raise UpstreamFailed(events.Cause.BROKEN)
                 used = Used(tally.output_tokens, tally.prompt_tokens)
-                return used, rest if tally.done else rest + DONE
+                return used, rest + tally.closing()
             if data := fed(tally, chunk):
                 self.decider.heard(opened.sent.replica_id)
 

@@ -1,8 +1,9 @@
 """Drives one `Gate`: turns what happens into events, logs them, and carries out what the gate decides.
 
 What happens to requests in a turn of the loop is folded in together at its end, in its order; then all the
-turn's lines go to the log in one write, and only then what was decided to who waits for it and to the
-replicas (S9). Whoever looks at the gate, or tells it of anything else, sees what was told before.
+turn's lines go to the log in one write, and only then what was decided to who waits for it, to the replicas
+and to the controller (S9). Who asks for the state or the counters, or tells the gate of anything else, finds
+folded in what was told before.
 """
 
 import asyncio
@@ -12,11 +13,11 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, cast, get_args
 
 from twofold.live import metrics_text
+from twofold.live.gateway import gate_state
 from twofold.live.gateway.counters import Counters
 from twofold.live.gateway.gate_log import GateLog
 from twofold.live.gateway.gateway_config import GatewayReplica
@@ -24,8 +25,6 @@ from twofold.live.gateway.kept_answers import WholeAnswer
 from twofold.live.gateway.recent import Recent
 from twofold.live.gateway.telemetry import Telemetry
 from twofold.policy.gate import events
-from twofold.policy.gate.breaker import state_of
-from twofold.policy.gate.fleet_view import Replica
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.patience import Patience, patience_of
 from twofold.policy.machine import Entry, Woke
@@ -41,7 +40,7 @@ DECISIONS = {*get_args(events.Decision)}
 ABOUT_REQUESTS = {*DECISIONS, events.GiveUp}
 REQUEST_ID = attrgetter("request_id")
 AskTier = Callable[[events.AskTier], None]
-STARTS_WAIT_S = 0.005  # at most, for the end of a turn in which something else happens
+STARTS_WAIT_S = 0.005  # that a first token waits at most, to be folded in with other events
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
@@ -72,8 +71,9 @@ class GateDriver:
         self._overflow = overflow
         self.recent = Recent()
         self.meters = Counters(gate.view.settings.classes)
-        self.telemetry = Telemetry([self.meters.saw], gate.view.settings.overflow)
+        self.telemetry = Telemetry([self.meters.saw], gate.view.settings.overflow, self._mistaken)
         self.slow_effects: deque[tuple[int, events.Effect]] = deque(maxlen=SLOW_EFFECTS_KEPT)
+        self._slow: list[events.Effect] = []  # of this turn
         self._slow_count = 0
         self._slow_waiters: list[asyncio.Future[None]] = []
         self._probe_timeout_s = probe_timeout_s
@@ -109,10 +109,11 @@ class GateDriver:
 
     def stop(self) -> None:
         """No more events: what was logged is written, and the log closed."""
-        self._fold()
+        self.settle()
         for handle in (self._wake, self._tick, self._starts_due):
             if handle:
                 handle.cancel()
+        self._wake = self._tick = self._starts_due = None
         for task in self._probes:
             task.cancel()
         self.log.stop()
@@ -125,7 +126,7 @@ class GateDriver:
     ) -> "asyncio.Future[events.Decision]":
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`.
 
-        Who is cancelled while waiting says so by `forsaken`.
+        Who no longer wants to hear, or to have what was decided, says so by `forsaken`.
         """
         told = Happened(arrived, self._loop.create_future())
         told.asked, told.ask_tier = asked, ask_tier
@@ -134,9 +135,22 @@ class GateDriver:
         return told.decided
 
     def forsaken(self, decided: "asyncio.Future[events.Decision]") -> None:
-        """Nobody waits for this decision any more; it may have been made."""
+        """The client of this request left, or the gateway could not serve it; be it decided or not."""
         if decided.done() and not decided.cancelled() and decided.exception() is None:
-            self.left(decided.result().request_id)
+            self._nobody_wants(decided.result())
+
+    def _nobody_wants(self, decision: events.Decision) -> None:
+        """What was refused, or given what was kept, has ended for the gate."""
+        if isinstance(decision, events.GiveAgain):
+            self._given.pop(decision.request_id, None)
+        elif not isinstance(decision, events.Refuse):
+            self._tell(Happened(events.ClientLeft(decision.request_id)))
+
+    def settle(self) -> None:
+        """What was told so far is folded in, written and acted on, now."""
+        if self._tick is not None:
+            self._tick.cancel()
+        self._turn_ends()
 
     def _tell(self, told: Happened) -> None:
         """HOT: until the turn's end, where all of a turn are handled one after the other. What is in the
@@ -153,10 +167,7 @@ class GateDriver:
                 try:
                     self._fold_one(told)
                 except Exception as error:  # a mistake of ours is this request's alone
-                    if told.decided is not None:
-                        told.decided.set_exception(error)
-                    else:
-                        self._loop.call_exception_handler({"message": "the gate", "exception": error})
+                    self._fold_failed(told, error)
 
     def _fold_one(self, told: Happened) -> None:
         event, decided = told.event, told.decided
@@ -164,8 +175,29 @@ class GateDriver:
             self._fold_start(event, told.now_s)
         elif isinstance(event, events.ResponseEnded):
             self._fold_end(event, told)
+        elif isinstance(event, events.ClientLeft):
+            self._fold_left(event, told.now_s)
         elif isinstance(event, events.RequestArrived) and decided is not None and not decided.done():
             self._ready.append((decided, self._decide(event, told)))
+
+    def _fold_failed(self, told: Happened, error: Exception) -> None:
+        """Who asked hears of it; a request that was under way holds no place at a replica any longer."""
+        if told.decided is not None:
+            told.decided.set_exception(error)
+            return
+        self._mistaken(error)
+        if isinstance(told.event, events.ResponseStarted | events.ResponseEnded):
+            self._inbox.append(Happened(events.ClientLeft(told.event.request_id)))
+
+    def _mistaken(self, error: Exception) -> None:
+        """A mistake of ours that no client hears of: the process writes it to its own log."""
+        self._loop.call_exception_handler({"message": "a mistake of the gateway's", "exception": error})
+
+    def _look(self) -> None:
+        """Fold in what was told, for somebody who looks; what follows from it is done at this turn's end."""
+        self._fold()
+        if self._is_write_due and self._tick is None:
+            self._tick = self._loop.call_soon(self._turn_ends)
 
     def _decide(self, arrived: events.RequestArrived, told: Happened) -> events.Decision:
         self.recent.arrived_at_s = told.now_s
@@ -197,8 +229,16 @@ class GateDriver:
         tokens = ended.input_tokens, ended.output_tokens
         self.telemetry.ended(ended.request_id, replica_id, told.status, tokens, now_s)
         self._ended = told.answer
-        self._log_and_do(ended, now_s)
-        self._ended = None
+        try:
+            self._log_and_do(ended, now_s)
+        finally:
+            self._ended = None
+
+    def _fold_left(self, left: events.ClientLeft, now_s: float) -> None:
+        self._held.pop(left.request_id, None)
+        self._askers.pop(left.request_id, None)
+        self.telemetry.left(left.request_id, now_s)
+        self._log_and_do(left, now_s)
 
     def given(self, request_id: int) -> WholeAnswer:
         """The answer of a request that is given one again, once."""
@@ -223,7 +263,6 @@ class GateDriver:
         self, request_id: int, cause: events.Cause, attempt: int = 0
     ) -> events.Send | events.GiveUp | None:
         """What becomes of a request of which an attempt failed; None: its other attempt goes on."""
-        self._fold()
         request = self.gate.view.requests.get(request_id)
         effects = self._handle(events.ResponseFailed(request_id, cause, attempt))
         failed = (e for e in effects if isinstance(e, events.Send | events.GiveUp))
@@ -259,29 +298,11 @@ class GateDriver:
 
     def admin_state(self) -> dict[str, Any]:
         """The same for the controller: what was heard of each replica and when, and figures of late."""
-        now_s, data, view = time.monotonic(), self.state(), self.gate.view
-        kept_tokens = dict.fromkeys(view.replicas, 0)
-        for request in view.requests.values():
-            name = request.attempt.replica.replica_id
-            kept_tokens[name] = kept_tokens.get(name, 0) + request.input_tokens + request.output_limit_tokens
+        data, view = self.state(), self.gate.view
         for name in [name for name in self.replicas if name not in view.replicas]:
             del self.replicas[name]  # drained: nothing is sent there any more
             self.recent.heard_s.pop(name, None)
-        for name, replica in view.replicas.items():
-            address, heard_s = self.replicas[name], self.recent.heard_s.get(name)
-            data["replicas"][name] |= {
-                "host": address.host,
-                "port": address.port,
-                "heard_ago_s": None if heard_s is None else now_s - heard_s,
-                "kept_tokens": kept_tokens[name],
-                "version": replica.added.version,
-                "zone": replica.added.zone,
-                "pool": replica.added.pool,
-                "model": replica.added.model,
-            }
-        slo_s = next((kind.ttft_slo_s for kind in view.settings.classes), None)
-        releases = sorted(self.gate.releases)
-        return {**data, "recent": self.recent.figures(now_s), "ttft_slo_s": slo_s, "releases": releases}
+        return gate_state.for_controller(data, self.gate, self.replicas, self.recent, time.monotonic())
 
     def heard(self, replica_id: str) -> None:
         """A replica wrote something: whoever does is alive."""
@@ -306,16 +327,22 @@ class GateDriver:
         )
 
     def started(self, request_id: int, attempt: int = 0) -> None:
-        """Its answer begins. HOT: nobody waits for what follows, so that it waits for others' turn to end."""
-        self._inbox.append(Happened(events.ResponseStarted(request_id, attempt)))
+        """Its answer begins.
+
+        HOT: seldom does anything follow from it, so it waits a little to be folded in with other events; not
+        while somebody is held, for whom it may make room.
+        """
+        told = Happened(events.ResponseStarted(request_id, attempt))
+        if self._held:
+            self._tell(told)
+            return
+        self._inbox.append(told)
         if self._tick is None and self._starts_due is None:
             self._starts_due = self._loop.call_later(STARTS_WAIT_S, self._starts_are_due)
 
     def _starts_are_due(self) -> None:
         self._starts_due = None
-        if (
-            self._tick is None
-        ):  # be it that somebody looked, and so folded them in: what follows is still to do
+        if self._tick is None:
             self._turn_ends()
 
     def ended(
@@ -333,21 +360,14 @@ class GateDriver:
         told.status, told.answer = status, answer
         self._tell(told)
 
-    def left(self, request_id: int) -> None:
-        self._fold()
-        self._held.pop(request_id, None)
-        self._askers.pop(request_id, None)
-        self.telemetry.left(request_id, time.monotonic())
-        self._handle(events.ClientLeft(request_id))
-
     def metrics(self) -> str:
         """The page of counters."""
-        self._fold()
+        self._look()
         return self.meters.page(self.gate.view, self.telemetry, self._lost_lines()) + self._of_tiers()
 
     def metrics_for_clients(self) -> str:
         """The same without what names tenants."""
-        self._fold()
+        self._look()
         page = self.meters.page_for_clients(self.gate.view, self.telemetry, self._lost_lines())
         return page + self._of_tiers()
 
@@ -359,6 +379,7 @@ class GateDriver:
 
     def families(self) -> Iterable[metrics_text.Family]:
         """The same series, not yet as text."""
+        self._look()
         return self.meters.families(self.gate.view, self.telemetry, self._lost_lines())
 
     def _lost_lines(self) -> dict[str, int]:
@@ -366,46 +387,10 @@ class GateDriver:
 
     def state(self) -> dict[str, Any]:
         """What the gate knows, for people and programs that look."""
-        self._fold()
-        now_s, view = time.monotonic(), self.gate.view
-        replicas = {
-            replica.replica_id: {
-                "circuit": state_of(replica.circuit, now_s).value,
-                "healthy": replica.healthy,
-                "in_flight": replica.in_flight_count,
-                "in_flight_limit": replica.in_flight_limit,
-                "draining": replica.draining,
-                "work_s": replica.work_s(view.beliefs),
-            }
-            for replica in view.replicas.values()
-        }
-        beside = self._of_overflow(view.overflow, now_s)
-        if self.gate.tiers:
-            beside |= self.recent.tiers(now_s, self.gate.tiers, len(view.held))
-        return {
-            **beside,
-            "replicas": replicas,
-            "in_flight": len(view.requests),
-            "held": len(view.held),
-            "counts": asdict(view.counts),
-            "log_lost_lines": sum(self._lost_lines().values()),
-        }
-
-    def _of_overflow(self, hosted: Replica | None, now_s: float) -> dict[str, Any]:
-        """The hosted API: how it is, what it came to since the gateway's start; or why it is not asked."""
-        if hosted is None:
-            none = {"healthy": False, "sent": 0, "usd": 0.0, "why": self.unasked}
-            return {"overflow": none} if self.unasked else {}
-        return {
-            "overflow": {
-                "circuit": state_of(hosted.circuit, now_s).value,
-                "healthy": hosted.healthy,
-                "in_flight": hosted.in_flight_count,
-                "in_flight_limit": hosted.in_flight_limit,
-                "sent": self.gate.view.counts.overflowed,
-                "usd": round(self.meters.overflow_usd, 6),
-            }
-        }
+        self._look()
+        spent = round(self.meters.overflow_usd, 6)
+        data = gate_state.for_clients(self.gate, self.recent, time.monotonic(), spent, self.unasked)
+        return {**data, "log_lost_lines": sum(self._lost_lines().values())}
 
     def _handle(self, event: events.Event) -> list[events.Effect]:
         """At once, after what was told before."""
@@ -424,7 +409,8 @@ class GateDriver:
             if type(effect) in ABOUT_REQUESTS:  # HOT: effects are of no classes below these
                 self._told_of_request(cast(Decided, effect), event, now_s)
             elif type(effect) in SLOW_EFFECTS:
-                self._told_slowly(effect)
+                self.telemetry.steered(effect)
+                self._slow.append(effect)
             else:
                 self._told_of_ours(effect, now_s)
         if self._held:
@@ -465,16 +451,8 @@ class GateDriver:
         elif not isinstance(effect, events.Hold):
             self.recent.ended(now_s, finished=False)
 
-    def _told_slowly(self, effect: events.Effect) -> None:
-        self._slow_count += 1
-        self.telemetry.steered(effect)
-        self.slow_effects.append((self._slow_count, effect))
-        for waiter in self._slow_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._slow_waiters.clear()
-
     def _turn_ends(self) -> None:
+        """All that was told is in the log; then what was decided is heard, asked for and done."""
         self._tick = None
         self._fold()
         if self._is_write_due:
@@ -482,10 +460,10 @@ class GateDriver:
             self._is_write_due = False
         ready, self._ready = self._ready, []
         for waiter, decided in ready:
-            if waiter.done():  # cancelled in this very turn
-                self.left(decided.request_id)
-            else:
+            if not waiter.done():
                 waiter.set_result(decided)
+            else:  # cancelled since it was decided
+                self._nobody_wants(decided)
         for decision in self._decided:
             held = self._held.get(decision.request_id)
             if held is not None and not held.done():
@@ -495,16 +473,33 @@ class GateDriver:
             if asker := self._askers.get(ask.request_id):
                 asker(ask)
         self._to_ask.clear()
-        for effect in self._beside:
-            if self.told_beside is not None:
-                self.told_beside(effect)
-        self._beside.clear()
+        if self._beside:  # after the tasks that hear a decision only now: these race from then on
+            self._loop.call_soon(self._tell_beside, self._beside)
+            self._beside = []
         for probe in self._to_probe:
             task = self._loop.create_task(self._probe(probe))
             self._probes.add(task)
             task.add_done_callback(self._probes.discard)
         self._to_probe.clear()
+        if self._slow:
+            self._tell_slowly()
         self._set_alarm()
+
+    def _tell_slowly(self) -> None:
+        """Number what the controller is to do or to know, and wake it."""
+        for effect in self._slow:
+            self._slow_count += 1
+            self.slow_effects.append((self._slow_count, effect))
+        self._slow.clear()
+        for waiter in self._slow_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._slow_waiters.clear()
+
+    def _tell_beside(self, effects: list[events.Send | events.Cancel]) -> None:
+        for effect in effects:
+            if self.told_beside is not None:
+                self.told_beside(effect)
 
     def _set_alarm(self) -> None:
         """HOT: per turn; an alarm that is set rings early rather than being set anew, which hedges that

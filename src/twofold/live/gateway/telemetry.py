@@ -53,7 +53,8 @@ class Outcome:
         input_tokens: int | None = None,  # as the engine counted, else as guessed from the prompt
     ) -> None:
         self.request_id, self.path, self.tenant, self.class_name = request_id, path, tenant, class_name
-        self.at_s, self.arrived_s = time.time(), arrived_s  # seconds since 1970, and monotonic
+        self.at_s = time.time() - (time.monotonic() - arrived_s)  # of its arrival, seconds since 1970
+        self.arrived_s = arrived_s
         self.input_tokens = input_tokens
 
     @property
@@ -70,8 +71,13 @@ Sink = Callable[[Outcome], None]
 class Telemetry:
     """Mutable: the requests that are open, and what was counted beside them."""
 
-    def __init__(self, sinks: Iterable[Sink] = (), overflow: OverflowSettings | None = None) -> None:
-        self.sinks, self._overflow = list(sinks), overflow
+    def __init__(
+        self,
+        sinks: Iterable[Sink] = (),
+        overflow: OverflowSettings | None = None,
+        mistaken: Callable[[Exception], None] | None = None,  # told of a sink's mistake; None: it is raised
+    ) -> None:
+        self.sinks, self._overflow, self._mistaken = list(sinks), overflow, mistaken
         self.hedge_count = self.retry_count = self.forgotten_count = 0
         self.degrade_level = 0
         self.logs: dict[str, LineFile] = {}  # beside the gate's own, by what they are of
@@ -208,5 +214,10 @@ class Telemetry:
 
     def _hand_on(self, outcome: Outcome) -> None:
         for sink in self.sinks:
-            sink(outcome)
+            try:
+                sink(outcome)
+            except Exception as error:
+                if self._mistaken is None:
+                    raise
+                self._mistaken(error)  # it fails no request, and no other sink
         outcome.asked = outcome.answer = None  # who keeps the outcome for a while keeps no text

@@ -73,7 +73,7 @@ def most_common_version(replicas: Iterable[Replica]) -> str:
 
 
 class Attempt:
-    """One sending of a request to a replica."""
+    """One sending of a request to a replica, made once the replica's counts hold that request."""
 
     def __init__(
         self,
@@ -87,6 +87,9 @@ class Attempt:
         self.sent_s = sent_s
         self.ahead_tokens = replica.unread_input_tokens  # that it had to read then, its own included
         self.beside_count = replica.in_flight_count  # requests that it had then, this one included
+
+    def __repr__(self) -> str:
+        return f"Attempt({self.number} at {self.replica.replica_id!r})"
 
 
 NOT_SENT = Attempt(0, Replica(ReplicaAdded("", 1)))
@@ -126,6 +129,9 @@ class Request:
         self.request_id, self.arrival, self.arrived_s, self.kind = request_id, arrival, arrived_s, kind
         self.input_tokens, self.output_limit_tokens = arrival.input_tokens, arrival.output_limit_tokens
         self.model, self.deadline_s = arrival.model, arrival.deadline_s  # by when its last token is due
+
+    def __repr__(self) -> str:
+        return f"Request({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 @dataclass(slots=True)
