@@ -1,5 +1,6 @@
 """Keys: only digests are kept, and what is revoked opens nothing."""
 
+import errno
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,47 @@ def test_a_file_that_is_lost_or_broken_lets_nobody_in(
     path.unlink()
     now_s[0] += keys.LOOK_EVERY_S
     assert asks(ring, secret) is NO_KEY
+
+
+def test_lost_keys_open_nothing_for_a_gateway_that_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    secret = keys.make_key(path, "blue")
+    path.unlink()
+    with pytest.raises(FileError, match="is lost: nobody is served"):
+        keys.read_keys(path)
+    assert asks(looked(path), secret) is NO_KEY and asks(looked(path), "") is NO_KEY
+    anew = keys.make_key(path, "blue")
+    assert asks(looked(path), anew) == Caller("blue", 0)
+    assert [each.tenant for each in keys.read_keys(path).keys] == ["blue"]
+
+
+def test_keys_lost_before_the_first_request_are_known_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now_s = tmp_path / "keys.json", [100.0]
+    monkeypatch.setattr(keys.time, "monotonic", lambda: now_s[0])
+    keys.make_key(path, "blue")
+    ring = looked(path)
+    for each in tmp_path.iterdir():
+        each.unlink()  # its lock too
+    now_s[0] += keys.LOOK_EVERY_S
+    assert asks(ring, "") is NO_KEY
+
+
+def test_a_first_key_that_could_not_be_written_shuts_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.json"
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(FileError, match="No space left"):
+        patched.setattr(keys.os, "fsync", full)
+        keys.make_key(path, "blue")
+    with pytest.raises(ValueRefusedError):
+        keys.remove_keys(path, "blue")
+    assert looked(path).tenants() is None and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("tenant", ["", "  ", "x" * 129, "a\nb", "\0"])

@@ -1,6 +1,8 @@
 """The keys of a service: a file beside its state that holds digests, never a key itself.
 
-The gateway reads it again when it changes, so that a key that is revoked opens nothing a second later.
+The gateway reads it again when it changes, so that a key that is revoked opens nothing a second later. The
+file's lock stays beside it from the first key on: a lock without its file says that the keys are lost, and
+then nobody is served, by a gateway that starts anew either.
 """
 
 import fcntl
@@ -9,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -24,6 +26,7 @@ OWN_TENANT = "twofold"  # whose loads `up` sends
 TENANT_LIMIT = 128  # bytes of a name
 LOST = (0, 0, 0)  # a file that was there and is not, or cannot be read
 ANEW = "restore it from a copy, or remove it, and add keys anew by `twofold keys add`"
+AGAIN = "restore it from a copy, or add keys anew by `twofold keys add`"
 SHORT = 8  # digits of a digest by which people name a key
 
 
@@ -49,7 +52,13 @@ def keys_beside(state: Path) -> Path:
 
 
 def read_keys(path: Path) -> Keys:
-    """The keys in a file; none without the file. Raises FileError where it is no such file."""
+    """The keys in a file; none without the file. Raises FileError where it is lost, or no such file."""
+    if _are_lost(path):
+        raise FileError(f"the file of keys `{path}` is lost: nobody is served", hint=AGAIN)
+    return _read(path)
+
+
+def _read(path: Path) -> Keys:
     try:
         kept = from_data(Keys, json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
@@ -68,6 +77,11 @@ def read_keys(path: Path) -> Keys:
     return kept
 
 
+def _are_lost(path: Path) -> bool:
+    """Whether there were keys, and their file is gone."""
+    return not path.exists() and _lock_of(path).exists()
+
+
 def make_key(path: Path, tenant: str) -> str:
     """A new key for a tenant; it stands nowhere else. Raises ValueRefusedError on a bad name."""
     if not tenant.strip() or not tenant.isprintable() or len(tenant.encode()) > TENANT_LIMIT:
@@ -76,13 +90,13 @@ def make_key(path: Path, tenant: str) -> str:
     made = datetime.now(UTC).isoformat(timespec="seconds")
     kept = KeptKey(tenant, sha256(secret.encode()).hexdigest(), made)
     with _alone(path):
-        _write(path, Keys((*read_keys(path).keys, kept)))
+        _write(path, Keys((*_read(path).keys, kept)))
     return secret
 
 
 def remove_keys(path: Path, name: str) -> tuple[KeptKey, ...]:
     """Remove a tenant's keys, or the one of a digest. Raises ValueRefusedError if there is none."""
-    with _alone(path):
+    with _alone(path) if path.exists() else nullcontext():
         there = read_keys(path).keys
         gone = [each for each in there if name in (each.tenant, each.sha256[:SHORT], each.sha256)]
         if not gone:
@@ -92,17 +106,27 @@ def remove_keys(path: Path, name: str) -> tuple[KeptKey, ...]:
     return tuple(gone)
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Two who write at once do so one after the other: no key is lost, and none comes back."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path.with_name(f"{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+        had_lock = _lock_of(path).exists()
+        lock = os.open(_lock_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
     except OSError as error:
         raise FileError(f"`{path}` cannot be written: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        was_lost = had_lock and not path.exists()
+        try:
+            yield
+        finally:
+            if not was_lost and not path.exists():  # the first key could not be written: nothing is lost
+                _lock_of(path).unlink(missing_ok=True)
     finally:
         os.close(lock)
 
@@ -136,6 +160,7 @@ class KeyRing:
         self._looked_at_s = -LOOK_EVERY_S
         self._changed: tuple[int, int, int] | None = None  # None: there never was a file
         self._tenants = dict(self._configured)
+        self.tenants()  # a file that is lost between the start and the first request is known to be
 
     def tenants(self) -> dict[str, str] | None:
         """Tenants by the digests of their keys; None: nobody needs one.
@@ -158,7 +183,7 @@ class KeyRing:
                 return
             kept = read_keys(path).keys
         except FileNotFoundError:
-            if self._changed is None:
+            if self._changed is None and not _are_lost(path):
                 return  # there never was one
             kept, changed = (), LOST
         except (OSError, FileError):
