@@ -29,10 +29,12 @@ def with_engine(tmp_path: Path, stub_engines: Any, scenario: Any, **config: Any)
 
 def test_no_answer_tells_what_the_engine_calls_its_model(tmp_path: Path, stub_engines: Any) -> None:
     async def scenario(engine: Any, served: Gateway) -> None:
-        engine.engines_name = "model-0"
-        for asked in (STREAM, ASKED):
-            status, body = await served.ask(asked)
-            assert status == 200 and b"model-0" not in body and b'"model": "default"' in body
+        for name in ("model-0", "/srv/models/model-0@main", 'a "model": "b\\'):
+            engine.engines_name = name
+            for asked in (STREAM, ASKED):
+                status, body = await served.ask(asked)
+                assert status == 200 and b"model-0" not in body and b'"model": "default"' in body
+                assert json.dumps(name).encode() not in body
         engine.status, engine.said = 400, json.dumps({"error": {"message": "model-0 has no `x`"}}).encode()
         status, body = await served.ask(ASKED)
         assert status == 400 and json.loads(body)["error"]["message"] == "default has no `x`"
@@ -116,9 +118,11 @@ def test_what_neither_context_nor_cache_holds_is_never_sent(tmp_path: Path, stub
             assert code == status, (words, limit)
             if status == 400:
                 assert json.loads(body)["error"]["code"] == "context_length_exceeded"
-        assert [each[2]["max_tokens"] for each in engine.requests] == [4, 80 - 40 - 16], "what room there is"
-        status, _ = await served.ask({"prompt": "a " * 60, "max_tokens": 4})  # 120 bytes, 60 tokens
+        assert [each[2]["max_tokens"] for each in engine.requests] == [4, 80 - 40], "what room there is"
+        status, _ = await served.ask({"prompt": "a " * 60, "max_tokens": 20})  # 120 bytes, 60 tokens
         assert status == 200
+        status, body = await served.ask({"prompt": "a " * 60, "max_tokens": 21})
+        assert status == 400 and b"60 tokens of prompt and 21 of answer exceed a replica's" in body
 
     file = str(tmp_path / "tokenizer.json")
     with_engine(tmp_path, stub_engines, scenario, context_tokens=100, cache_tokens=80, tokenizer=file)

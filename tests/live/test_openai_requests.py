@@ -1,6 +1,7 @@
 """What a gateway reads out of a client's request."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -95,9 +96,34 @@ def test_a_field_that_the_engine_would_not_heed_is_refused_and_none_is_dropped()
         read = read_request(COMPLETIONS, json.dumps({"prompt": "a", field: value}).encode(), LIMITS, engine)
         assert isinstance(read, Problem), field
         assert (read.status, read.field, read.code) == (400, field, "unsupported_parameter")
-    said = {"prompt": "a", "n": 1, "logprobs": None, "user": "somebody", "top_p": 0.5}
+    said = {"prompt": "a", "n": 1, "logprobs": None, "user": "somebody", "temperature": 0.0}
     read = read_request(COMPLETIONS, json.dumps(said).encode(), LIMITS, engine)
-    assert isinstance(read, GenerationRequest) and read.fields.keys() == {"prompt", "top_p", "max_tokens"}
+    assert isinstance(read, GenerationRequest)
+    assert read.fields.keys() == {"prompt", "temperature", "max_tokens"}
+
+
+def test_an_engine_that_takes_the_likeliest_token_is_asked_for_no_other() -> None:
+    engine = ENGINE_FIELDS["transformers"]
+    for field, value in (("temperature", 0.7), ("top_p", 0.9), ("stop", "."), ("frequency_penalty", 1)):
+        asked = json.dumps({"prompt": "a", field: value}).encode()
+        read = read_request(COMPLETIONS, asked, LIMITS, engine)
+        assert isinstance(read, Problem) and (read.status, read.field) == (400, field)
+        assert isinstance(read_request(COMPLETIONS, asked, LIMITS, ENGINE_FIELDS["vllm"]), GenerationRequest)
+    usage = b'{"prompt": "a", "stream": true, "stream_options": {"include_usage": true}}'
+    read = read_request(COMPLETIONS, usage, LIMITS, engine)  # it says how many unasked
+    assert isinstance(read, GenerationRequest) and "stream_options" not in read.fields
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("temperature", "hot"), ("temperature", -1), ("temperature", True), ("top_p", 7)),
+        *(("seed", "abc"), ("seed", 1.5), ("seed", 1 << 63), ("stop", 5), ("stop", ["a", 1])),
+    ],
+)
+def test_a_value_that_an_engine_would_fail_at_is_the_clients_fault(field: str, value: Any) -> None:
+    read = read_request(COMPLETIONS, json.dumps({"prompt": "a", field: value}).encode(), LIMITS)
+    assert isinstance(read, Problem) and (read.status, read.field) == (400, field)
 
 
 def test_an_extension_passes_where_the_engine_has_it() -> None:

@@ -22,10 +22,11 @@ SCALARS: Mapping[str, st.SearchStrategy[Any]] = {
     "null": st.none(),
     "boolean": st.booleans(),
     "object": st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
-    "number": st.floats(allow_nan=False, allow_infinity=False),
 }
 ANYTHING = st.one_of(
-    *SCALARS.values(), st.text(max_size=4), st.integers(), st.lists(st.integers(), max_size=2)
+    *SCALARS.values(),
+    *(st.text(max_size=4), st.integers(), st.floats(allow_nan=False, allow_infinity=False)),
+    st.lists(st.one_of(st.integers(), st.text(max_size=2)), max_size=2),
 )
 
 
@@ -49,6 +50,9 @@ def _of_kind(kind: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     if kind == "array":
         items = values_of(schema["items"])
         return st.lists(items, min_size=schema.get("minItems", 0), max_size=3)
+    if kind == "number":
+        bounds = schema.get("minimum"), schema.get("maximum")
+        return st.one_of(st.floats(*bounds, allow_nan=False, allow_infinity=False), st.integers(*bounds))
     if kind == "object" and "properties" in schema:
         parts = {name: values_of(each) for name, each in schema["properties"].items()}
         needed = {name: parts.pop(name) for name in schema["required"]}
@@ -59,13 +63,17 @@ def _of_kind(kind: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a value does, by the same parts."""
     if "enum" in schema:
-        return any(type(each) is type(value) and each == value for each in schema["enum"])
+        return any(_kind_of(each) is _kind_of(value) and each == value for each in schema["enum"])
     if "anyOf" in schema:
         return any(fits(value, each) for each in schema["anyOf"])
     if not schema:
         return True
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     return any(_fits_kind(value, kind, schema) for kind in kinds)
+
+
+def _kind_of(value: Any) -> type:
+    return float if type(value) is int else type(value)  # one number, to JSON
 
 
 def _fits_kind(value: Any, kind: str, schema: Mapping[str, Any]) -> bool:
@@ -78,6 +86,8 @@ def _fits_kind(value: Any, kind: str, schema: Mapping[str, Any]) -> bool:
     if kind == "integer":
         whole = type(value) is int or (isinstance(value, float) and value.is_integer())  # one number, to JSON
         return whole and schema.get("minimum", value) <= value <= schema.get("maximum", value)
+    if kind == "number":
+        return type(value) in (int, float) and schema["minimum"] <= value <= schema["maximum"]
     if kind == "array":
         most = schema.get("maxItems", len(value)) if isinstance(value, list) else 0
         sized = isinstance(value, list) and schema.get("minItems", 0) <= len(value) <= most

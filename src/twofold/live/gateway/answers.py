@@ -10,6 +10,7 @@ from twofold.live.sse import count_of
 
 CLIENTS_FAULT = (400, 413, 422)  # statuses by which an engine refuses a request rather than fails
 PATHS = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+[\w.@+-]*")  # of the engine's machine
+MODEL_FIELD = re.compile(rb'("model"\s*:\s*)"(?:[^"\\]|\\.)*"')
 MESSAGE_LIMIT = 500  # characters of an engine's words that are passed on
 
 
@@ -24,23 +25,14 @@ class Used:
 NOT_SAID = Used(0, None)
 
 
-def public(events: bytes, engines_names: tuple[bytes, ...], public_name: bytes) -> bytes:
-    """Whole events or a whole body in which the engine's name of the model is ours.
+def public(events: bytes, public_name: bytes) -> bytes:
+    """Whole events or a whole body in which the model is called by our name, a JSON string with its quotes.
 
-    Names are JSON strings with their quotes, the engine's as it may write it (`written`). In generated text
-    quotes are escaped, so that nothing a model writes is mistaken for the field.
+    In generated text quotes are escaped, so that nothing a model writes is mistaken for the field.
     """
-    for name in engines_names:
-        if name in events:
-            for colon in (b'"model":', b'"model": ', b'"model" : '):
-                events = events.replace(colon + name, colon + public_name)
-    return events
-
-
-def written(name: str) -> tuple[bytes, ...]:
-    """A text as JSON may have it: with letters beyond ASCII escaped or not, and slashes escaped or not."""
-    plain = {json.dumps(name, ensure_ascii=ascii).encode() for ascii in (True, False)}
-    return tuple(sorted(plain | {each.replace(b"/", b"\\/") for each in plain}))
+    if b'"model"' not in events:
+        return events
+    return MODEL_FIELD.sub(lambda found: found[1] + public_name, events)
 
 
 def error_of(status: int, body: bytes, engines_name: str, public_name: str) -> Problem:

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from twofold.live.gateway.answers import CLIENTS_FAULT, NOT_SAID, Used, error_of, public, used_by, written
+from twofold.live.gateway.answers import CLIENTS_FAULT, NOT_SAID, Used, error_of, public, used_by
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS
 from twofold.live.gateway.gateway_config import GatewayLimits
 from twofold.live.gateway.gateway_driver import GateDriver
@@ -34,7 +34,6 @@ class Opened:
     tally: SseTally | None  # None: it came in one piece
     data: bytes  # of a stream what is to be passed on first; "": it has ended without a text
     between_s: float  # that the replica may be silent from now on
-    names: tuple[tuple[bytes, ...], bytes]  # of the model, as the engine and as clients call it
     event_limit: int  # of a stream: more, and the engine heeds no limit
     status: int = 200  # other: the engine says that the request is at fault
     used: Used = NOT_SAID  # of an answer in one piece
@@ -49,7 +48,7 @@ class Attempts:
 
     def __init__(self, decider: GateDriver, upstream: Upstream, limits: GatewayLimits, model: str) -> None:
         self._decider, self._upstream, self._limits = decider, upstream, limits
-        self._model, self._name = model, json.dumps(model).encode()
+        self._model, self.public_name = model, json.dumps(model).encode()
 
     async def opened(self, request: GenerationRequest, sent: events.Send) -> Opened:
         """One attempt until it answers. Raises UpstreamFailed, and leaves no connection behind then."""
@@ -64,25 +63,24 @@ class Attempts:
                 asked = request.heeded_by(ENGINE_FIELDS[replica.engine]) if replica.engine else request
                 body = asked.body(replica.model, sent.output_limit_tokens)
                 response = await self._upstream.post(replica, request.path, body)
-                names = written(replica.model), self._name
                 most = EVENTS_PER_TOKEN * request.output_limit_tokens + EVENTS_BESIDE
                 if response.status in CLIENTS_FAULT:
                     said = await _whole(response, limits.answer_limit_bytes)
                     problem = error_of(response.status, said, replica.model, self._model)
                     data, status = problem.body(), problem.status
-                    opened = Opened(sent, response, None, data, between_s, names, most, status, Used(0, 0))
+                    opened = Opened(sent, response, None, data, between_s, most, status, Used(0, 0))
                 elif response.status != 200:
                     raise UpstreamFailed(events.Cause.ERROR)
                 elif request.stream and response.content_type == "text/event-stream":
                     tally = SseTally()
                     data = await _first_text(response, tally)
-                    opened = Opened(sent, response, tally, data, between_s, names, most)
+                    opened = Opened(sent, response, tally, data, between_s, most)
                 else:
                     whole = await _whole(response, limits.answer_limit_bytes)
                     if (used := used_by(whole)) is None:
                         raise UpstreamFailed(events.Cause.ERROR)
-                    data = public(whole, *names)
-                    opened = Opened(sent, response, None, data, between_s, names, most, 200, used)
+                    data = public(whole, self.public_name)
+                    opened = Opened(sent, response, None, data, between_s, most, 200, used)
         except TimeoutError as error:
             raise UpstreamFailed(events.Cause.TIMEOUT) from error
         finally:

@@ -37,9 +37,21 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True,),
     "tool_choice": ("auto",),
     "response_format": ({"type": "text"},),
-    "stream_options": ({"include_usage": False}, {}),
+    "stream_options": ({"include_usage": False}, {}, {"include_usage": True}),  # usage is told unasked
     "service_tier": ("auto", "default"),
 }
+# At which the likeliest token is taken each time.
+LIKELIEST: Mapping[str, tuple[Any, ...]] = {"temperature": (0,), "top_p": (1,)}
+# The least and the most that a number may be; a seed is whole.
+NUMBERS: Mapping[str, tuple[float, float]] = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+    "seed": (-(1 << 63), (1 << 63) - 1),
+    "top_logprobs": (0, 20),
+}
+WHOLE = frozenset({"seed", "top_logprobs"})
 # What only says who asks, or is for the books of a host: of no consequence for an answer.
 UNANSWERED = frozenset({"user", "metadata", "service_tier"})
 
@@ -51,6 +63,7 @@ class EngineFields:
     unsupported: frozenset[str] = frozenset()
     extensions: frozenset[str] = frozenset()
     one_text: bool = False  # a completion's prompt is one text: no list of texts or token ids
+    likeliest: bool = False  # it takes the likeliest token each time, whatever is asked
 
 
 SAMPLING = {"top_k", "min_p", "repetition_penalty", "ignore_eos", "min_tokens", "stop_token_ids"}
@@ -58,16 +71,19 @@ GUIDED = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "str
 PROTOCOL = "openai"
 ENGINE_FIELDS: Mapping[str, EngineFields] = {
     PROTOCOL: EngineFields(),
-    # As transformers 5.23 lists them in `cli/serving`, where it refuses some and takes others without effect.
+    # As transformers 5.23 lists them in `cli/serving`, where it refuses some and takes others without effect:
+    # batching requests, it heeds of each its length alone. How tokens are drawn the first request settles, by
+    # which the controller asked whether it answers at all: at temperature 0.
     "transformers": EngineFields(
         frozenset(
             {
                 *("n", "best_of", "logprobs", "top_logprobs", "echo", "presence_penalty", "stream_options"),
                 *("response_format", "tool_choice", "parallel_tool_calls", "reasoning_effort", "store"),
-                "logit_bias",
+                *("logit_bias", "stop", "frequency_penalty"),
             }
         ),
         one_text=True,
+        likeliest=True,
     ),
     "vllm": EngineFields(
         frozenset({"store"}), frozenset({*SAMPLING, *GUIDED, "skip_special_tokens", "chat_template_kwargs"})
@@ -98,6 +114,9 @@ def refused_field(path: str, data: Mapping[str, Any], engine: EngineFields) -> t
             return name, "is no field of this interface that the engine here knows"
         if name in engine.unsupported:
             return name, "is not supported by the engine here"
+        if engine.likeliest and value not in LIKELIEST.get(name, (value,)):
+            told = "is not heeded by the engine here, which takes the likeliest token each time"
+            return name, f"{told}: leave it out, or write {LIKELIEST[name][0]}"
     if engine.one_text and path == COMPLETIONS and not isinstance(data.get("prompt"), str):
         return "prompt", "is one text for the engine here, no list"
     return None

@@ -415,14 +415,14 @@ class GatewayApp:
         loop, data, seen = asyncio.get_running_loop(), opened.data, 0
         while True:
             if data:
-                await client.write(public(data, *opened.names))
+                await client.write(public(data, self.attempts.public_name))
                 if tally.content_events > seen:  # comments that keep a connection alive are no progress
                     seen = tally.content_events
                     clock.reschedule(loop.time() + opened.between_s)
             if tally.failed or tally.content_events > opened.event_limit:
                 raise UpstreamFailed(events.Cause.ERROR)
             if not (chunk := await read_some(opened.response)):
-                rest = public(tally.rest(), *opened.names)
+                rest = public(tally.rest(), self.attempts.public_name)
                 if not tally.finished:  # the connection ended before the answer did
                     raise UpstreamFailed(events.Cause.BROKEN)
                 used = Used(tally.output_tokens, tally.prompt_tokens)

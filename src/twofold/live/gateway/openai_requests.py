@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twofold.live.gateway.engine_fields import CHAT, COMPLETIONS, EngineFields, passed_fields, refused_field
+from twofold.live.gateway.engine_fields import (
+    CHAT,
+    COMPLETIONS,
+    NUMBERS,
+    WHOLE,
+    EngineFields,
+    passed_fields,
+    refused_field,
+)
 from twofold.live.gateway.gateway_config import GatewayLimits
 
 LIMIT_FIELDS = {CHAT: ("max_completion_tokens", "max_tokens"), COMPLETIONS: ("max_tokens",)}
@@ -91,10 +99,10 @@ def read_request(
         data = json.loads(body, parse_constant=_no_number, parse_float=_number)
         if not isinstance(data, dict):
             return Problem(400, "The body is not a JSON object")
-        _make_whole(data, (*LIMIT_FIELDS[path], *COUNT_FIELDS))
+        _make_whole(data, (*LIMIT_FIELDS[path], *COUNT_FIELDS, *WHOLE))
         if isinstance(ids := data.get("prompt"), list):
             data["prompt"] = _whole_ids(ids)
-        problem = _shape_problem(path, data) or _limit_problem(path, data, limits)
+        problem = _shape_problem(path, data) or _value_problem(data) or _limit_problem(path, data, limits)
         if problem is not None:
             return problem
         refused = refused_field(path, data, engine)
@@ -153,6 +161,24 @@ def _shape_problem(path: str, data: Mapping[str, Any]) -> Problem | None:
     return None
 
 
+def _value_problem(data: Mapping[str, Any]) -> Problem | None:
+    """The same of what says how tokens are drawn and where an answer ends."""
+    for name in data.keys() & NUMBERS.keys():
+        value, (least, most) = data[name], NUMBERS[name]
+        kinds = (int,) if name in WHOLE else (int, float)
+        if value is not None and (type(value) not in kinds or not least <= value <= most):
+            kind = "whole number" if name in WHOLE else "number"
+            return Problem(400, f"`{name}` is a {kind} from {least:g} to {most:g}", name)
+    ends = data.get("stop")
+    if not (ends is None or isinstance(ends, str) or (isinstance(ends, list) and _are_texts(ends))):
+        return Problem(400, "`stop` is a text, or a list of texts", "stop")
+    return None
+
+
+def _are_texts(values: list[Any]) -> bool:
+    return all(isinstance(each, str) for each in values)
+
+
 def _is_message(message: Any) -> bool:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         return False
@@ -163,7 +189,7 @@ def _is_message(message: Any) -> bool:
 
 
 def _is_prompts(prompts: list[Any]) -> bool:
-    if all(isinstance(each, str) for each in prompts) or _is_ids(prompts):
+    if _are_texts(prompts) or _is_ids(prompts):
         return True
     return all(isinstance(each, list) and each and _is_ids(each) for each in prompts)
 

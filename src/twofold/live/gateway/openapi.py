@@ -9,9 +9,12 @@ from typing import Any
 from twofold.live.gateway.engine_fields import (
     CHAT,
     ENGINE_FIELDS,
+    LIKELIEST,
     NEUTRAL,
+    NUMBERS,
     STANDARD,
     UNANSWERED,
+    WHOLE,
     EngineFields,
 )
 from twofold.live.gateway.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits
@@ -88,6 +91,13 @@ def _field(name: str, engine: EngineFields) -> Schema:
     """Anything; of what the engine would not heed, what asks for nothing."""
     if name in engine.unsupported and name not in UNANSWERED:
         return {"enum": [None, *NEUTRAL.get(name, ())]}
+    if engine.likeliest and name in LIKELIEST:
+        return {"enum": [None, *LIKELIEST[name]]}
+    if name in NUMBERS:
+        least, most = NUMBERS[name]
+        return {"type": ["integer" if name in WHOLE else "number", "null"], "minimum": least, "maximum": most}
+    if name == "stop":
+        return {"anyOf": [NULL, TEXT, {"type": "array", "items": TEXT}]}
     return {}
 
 

@@ -33,23 +33,25 @@ class PromptBounds:
             return request
         tokens, texts = most, _texts_of(request)
         if texts is not None:
-            tokens = await self._counted(texts, request.input_tokens)
+            tokens = await self._counted(texts, request)
         room = limit - tokens
         if room >= request.answer_limit_tokens:
             return request
         if room > 0 and not request.states_limit:
             return request.shortened(room)
         whose = "the model's context" if limit == self.context_tokens else "a replica's cache"
-        asked = f"{tokens} tokens of prompt and {request.answer_limit_tokens} of answer"
+        about = "about " if request.path == CHAT or self.tokenizer is None else ""
+        asked = f"{about}{tokens} tokens of prompt and {request.answer_limit_tokens} of answer"
         return Problem(400, f"{asked} exceed {whose} of {limit} tokens", code="context_length_exceeded")
 
-    async def _counted(self, texts: list[str], guessed: int) -> int:
+    async def _counted(self, texts: list[str], request: GenerationRequest) -> int:
         if self.tokenizer is None:
-            return guessed
+            return request.input_tokens
         # Outside of the loop: a large prompt takes a while, and the library lets go of the interpreter.
         encode = self.tokenizer.encode_batch
         encoded = await asyncio.get_running_loop().run_in_executor(None, encode, texts)
-        return sum(len(each.ids) for each in encoded) + TEMPLATE_TOKENS * (len(texts) + 1)
+        around = TEMPLATE_TOKENS * (len(texts) + 1) if request.path == CHAT else 0
+        return sum(len(each.ids) for each in encoded) + around
 
 
 def read_bounds(context_tokens: int, cache_tokens: int, tokenizer_file: str) -> PromptBounds:
