@@ -30,7 +30,7 @@ from twofold.live.control.engines import (
     engine_of,
 )
 from twofold.live.control.service import replica_digest, replica_environment
-from twofold.live.gateway.engine_fields import ENGINE_FIELDS
+from twofold.live.gateway.engine_fields import COMPLETIONS, ENGINE_FIELDS
 from twofold.live.processes import free_port, running, start, stop_all
 
 STUB = Path(__file__).with_name("stub_server.py")
@@ -198,6 +198,8 @@ def test_the_default_engine_is_what_its_adapter_says(
         check=False,
     )
     assert made.returncode == 0, made.stderr
+    drawn = {"do_sample": True, "temperature": 1.0}  # as many published models are
+    (folder / "generation_config.json").write_text(json.dumps(drawn))
     settings = EngineSettings(str(folder), "float32", 1, 16, 64)
     engine, (base, _) = engine_of("transformers"), started(settings)
 
@@ -206,6 +208,19 @@ def test_the_default_engine_is_what_its_adapter_says(
         assert said == ""
         assert await client.health(base, engine) is Health.WELL
         assert await client.report(base, engine) is None
+        hot = {
+            "model": engine_model(settings),
+            "prompt": "a",
+            "max_tokens": 8,
+            "temperature": 2.0,
+            "stop": "a",
+        }
+        texts = {await client.answer(base, engine_model(settings), "a", 8, 20.0) for _ in range(2)}
+        for _ in range(2):
+            status, body = await client._asked(base + COMPLETIONS, hot)
+            assert status == 200
+            texts.add(json.loads(body)["choices"][0]["text"])
+        assert len(texts) == 1, "the likeliest tokens, whatever is asked"
         stop_all(tmp_path / ".twofold", grace_s=engine.stop_grace_s)
         assert running(tmp_path / ".twofold") == []
 

@@ -71,10 +71,12 @@ class EngineClient:
         except (aiohttp.ClientError, OSError, ValueError):
             return Health.REFUSED  # it hung up: the process is on its way out, or the answer is no HTTP
 
-    async def completes(self, base: str, model: str, timeout_s: float = COMPLETION_TIMEOUT_S) -> str:
-        """Why a request for one token was not answered in full, as text or, where that is not known, as chat;
-        "" when it was."""
-        asked = {"model": model, "max_tokens": 1, "stream": False}
+    async def completes(
+        self, base: str, model: str, timeout_s: float = COMPLETION_TIMEOUT_S, **more: Any
+    ) -> str:
+        """Why a request for one token, with these fields too, was not answered in full, as text or, where
+        that is not known, as chat; "" when it was."""
+        asked = {"model": model, "max_tokens": 1, "stream": False, **more}
         text, chat = {"prompt": PROBE_PROMPT}, {"messages": [{"role": "user", "content": PROBE_PROMPT}]}
         try:
             async with asyncio.timeout(timeout_s):
@@ -147,10 +149,11 @@ async def until_it_answers(
 
     `deadline_s` is monotonic.
     """
-    said = closed = "its port is closed"
+    said, settled = "its port is closed", dict(engine.settled)
+    closed = said
     while (left_s := deadline_s - time.monotonic()) > 0:
         if await client.health(base, engine) is Health.WELL:
-            tried = await client.completes(base, model, min(left_s, COMPLETION_TIMEOUT_S))
+            tried = await client.completes(base, model, min(left_s, COMPLETION_TIMEOUT_S), **settled)
             if not tried:
                 return ""
             # One that the deadline cut says less than the one before it.

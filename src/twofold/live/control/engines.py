@@ -81,6 +81,7 @@ class Engine:
     model_is_folder: bool = True  # requests name the model by its folder
     has_slots: bool = False  # each request has its own equal part of the cache
     stop_grace_s: float = 5.0  # between asking it to end and ending it
+    settled: tuple[tuple[str, float], ...] = ()  # by its first request for all: how tokens are drawn
 
 
 def serve_options(weights_format: str, batch_tokens: int) -> tuple[tuple[str, str], ...]:
@@ -218,6 +219,7 @@ ENGINES: Mapping[str, Engine] = {
         _transformers,
         "transformers",
         environment=tuple(PROCESSOR_ENVIRONMENT.items()),
+        settled=(("temperature", 0.0),),
     ),
     "vllm": Engine(
         _vllm,
