@@ -109,9 +109,6 @@ def test_an_engine_that_takes_the_likeliest_token_is_asked_for_no_other() -> Non
         read = read_request(COMPLETIONS, asked, LIMITS, engine)
         assert isinstance(read, Problem) and (read.status, read.field) == (400, field)
         assert isinstance(read_request(COMPLETIONS, asked, LIMITS, ENGINE_FIELDS["vllm"]), GenerationRequest)
-    usage = b'{"prompt": "a", "stream": true, "stream_options": {"include_usage": true}}'
-    read = read_request(COMPLETIONS, usage, LIMITS, engine)  # it says how many unasked
-    assert isinstance(read, GenerationRequest) and "stream_options" not in read.fields
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True,),
     "tool_choice": ("auto",),
     "response_format": ({"type": "text"},),
-    "stream_options": ({"include_usage": False}, {}, {"include_usage": True}),  # usage is told unasked
+    "stream_options": ({"include_usage": False}, {}),
     "service_tier": ("auto", "default"),
 }
 # At which the likeliest token is taken each time.
