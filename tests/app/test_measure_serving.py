@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fake_nvidia import nvidia_smi
+from tests.gateway_log import gateways_log
 from tests.openai_service import Service, served
 from twofold.app.measure_serving import What, Where, _device_beside, measure_import, measure_serve
 from twofold.app.measured_rows import calibrate, predict
@@ -135,6 +136,11 @@ def test_what_nobody_counts_or_tells_is_said(tmp_path: Path) -> None:
         text = "\n".join(measure_serve(service.url, None, what).lines)
     assert "replay-1x" in text and "4 characters each, assumed" in text
     assert "fewer than 20 requests finished" in text and "rows do not say" in text
+    log = gateways_log(tmp_path / "requests.jsonl")
+    with served(Service()) as service:
+        shown = measure_serve(service.url, None, What(trace=log, load_for="2 s", scale=5.0))
+    assert shown.data.loads[0].sent == 2
+    assert any(note.startswith("requests.jsonl: 4 of 6 requests left out") for note in shown.data.notes)
 
 
 @pytest.mark.usefixtures("extras")

@@ -73,6 +73,7 @@ class ClassLoad:
     prefix_hits: tuple[tuple[float, float], ...] = ()  # of its trace, by the tokens of the fleet's caches
     margins: Mapping[str, float] = field(default_factory=dict)  # by goal, see `sure_serving`
     season_ratio: float = 1.0  # of its peak, what the busiest month adds
+    trace_notes: tuple[str, ...] = ()  # what of its trace is left out
 
     @property
     def asked(self) -> TrafficClass:
@@ -418,7 +419,8 @@ def class_load(name: str, spec: LatencyClass, season_ratio: float = 1.0) -> Clas
     told = trace.prefix_hits if trace and "shared_prefix_fraction" not in traffic.model_fields_set else ()
     scaled = tuple((tokens * traffic.scale_ratio, found) for tokens, found in told)
     own_season = season_ratio if slo.is_waited_for else 1.0
-    return ClassLoad(name, mean, mean * peak, carried, scaled, season_ratio=own_season)
+    notes = trace.notes if trace else ()
+    return ClassLoad(name, mean, mean * peak, carried, scaled, season_ratio=own_season, trace_notes=notes)
 
 
 def success_of(

@@ -12,6 +12,7 @@ from twofold.app.words import counts_in
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results import served
 from twofold.contracts.rows.trace import ordered_arrivals
+from twofold.contracts.rows.trace_rows import Reading
 from twofold.core.errors import UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
@@ -134,7 +135,8 @@ def measure_serve(
         reads_energy=is_here,
     )
     measured_loads.warm_up(loading)
-    loads = tuple(_loads(loading, what, loads_asked, tell))
+    reading = Reading()
+    loads = tuple(_loads(loading, what, loads_asked, reading, tell))
     page = served.ServedPage(
         service=found.endpoint.url,
         model=found.endpoint.model,
@@ -143,6 +145,7 @@ def measure_serve(
         growth=growth_of(loads),
         notes=(
             *_notes(found, texts, counted, is_here, loads),
+            *(reading.notes(what.trace.name) if what.trace else ()),
             *([] if is_plain else _blanks(ran_on)),
         ),
         unit=getattr(found.endpoint, "unit", ""),
@@ -250,7 +253,11 @@ class _Asked:
 
 
 def _loads(
-    loading: measured_loads.Loading, what: What, asked: _Asked, tell: Callable[[str], None]
+    loading: measured_loads.Loading,
+    what: What,
+    asked: _Asked,
+    reading: Reading,
+    tell: Callable[[str], None],
 ) -> list[served.ServedLoad]:
     loads = []
     for count in asked.clients:
@@ -264,7 +271,8 @@ def _loads(
         loads.append(measured_loads.opened(loading, rate_per_s, what.burst))
     if what.trace:
         tell(f"replay {what.trace}")
-        loads.append(measured_loads.replayed(loading, ordered_arrivals(what.trace), what.scale))
+        arrivals = ordered_arrivals(what.trace, reading=reading)
+        loads.append(measured_loads.replayed(loading, arrivals, what.scale))
     return loads
 
 

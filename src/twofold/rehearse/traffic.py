@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from twofold.contracts.results.serving import ClassPlan
-from twofold.contracts.rows.trace import PutRight, ordered_arrivals
-from twofold.contracts.rows.trace_rows import Arrival
+from twofold.contracts.rows.trace import ordered_arrivals
+from twofold.contracts.rows.trace_rows import Arrival, Reading
 from twofold.contracts.spec.scenario import Scenario
 from twofold.core.display import format_seconds
 from twofold.core.errors import ValueRefusedError
@@ -194,16 +194,12 @@ class TraceScan(NamedTuple):
 
 def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens: float) -> TraceScan:
     """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
-    end_s, seen, put_right, empty_count = 0.0, set(), PutRight(), 0
-    for row in ordered_arrivals(path, context_tokens, known, put_right):
+    end_s, seen, reading, empty_count = 0.0, set(), Reading(), 0
+    for row in ordered_arrivals(path, context_tokens, known, reading):
         end_s = row.arrival_s
         seen.add(row.class_name or class_name)
         empty_count += round(row.output_tokens) < 1
-    notes, moved_count = [], put_right.row_count
-    if moved_count:
-        those = "1 row was" if moved_count == 1 else f"{moved_count:,} rows were"
-        first = f"the first one on line {put_right.first_line:,}"
-        notes.append(f"{path.name}: {those} not in order of time and put right, {first}")
+    notes = reading.notes(path.name)
     if empty_count:  # an engine ends an answer with a token: it computes one at least
         those = "1 answer of no token is" if empty_count == 1 else f"{empty_count:,} answers of no token are"
         notes.append(f"{path.name}: {those} replayed with one, which ends it")

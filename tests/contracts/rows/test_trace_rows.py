@@ -7,9 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.gateway_log import ended, gateways_log
 from twofold.contracts.rows.trace import ordered_arrivals
-from twofold.contracts.rows.trace_rows import Arrival, numbered_arrivals
+from twofold.contracts.rows.trace_rows import Arrival, Reading, numbered_arrivals
 from twofold.core.errors import FileError, TraceError
+from twofold.live.gateway.telemetry import NO_CLASS
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 
@@ -57,6 +59,26 @@ def test_mooncakes_own_lines_are_milliseconds(tmp_path: Path) -> None:
     assert arrival.arrival_s == 27.482
 
 
+def test_the_gateways_own_log_is_a_trace_of_what_it_answered(tmp_path: Path) -> None:
+    """It was refused for having no `arrival_s`."""
+    path, reading = gateways_log(tmp_path / "requests.jsonl"), Reading()
+    assert list(ordered_arrivals(path, reading=reading)) == [
+        Arrival(0.0, 200, 20, "batch", "acme", model="sha256:5f"),
+        Arrival(1.0, 100, 10, "chat", "acme", model="sha256:5f"),
+    ]
+    assert reading.notes("requests.jsonl")[1:] == [
+        "requests.jsonl: 4 of 6 requests left out: 1 turned away before the prompt was read and "
+        "3 refused or broken off, whose whole answers nobody knows; the rate is without them"
+    ]
+
+
+def test_a_log_of_refused_requests_alone_says_why_there_is_none(tmp_path: Path) -> None:
+    path = written(tmp_path / "requests.jsonl", ended(2.0, "refused", None, 0, NO_CLASS) + "\n")
+    with pytest.raises(TraceError, match="holds no request") as caught:
+        list(ordered_arrivals(path))
+    assert "1 of 1 requests left out" in caught.value.hint
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(times=st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
 def test_neighbours_out_of_order_are_put_right_and_the_first_is_at_zero(
@@ -69,11 +91,11 @@ def test_neighbours_out_of_order_are_put_right_and_the_first_is_at_zero(
 
 
 def test_a_trace_that_is_not_sorted_names_the_row_and_says_what_to_do(tmp_path: Path) -> None:
-    rows = [f"{at},5,5\n" for at in [*range(100, 2300), 3]]
+    rows = [f"{at},5,5\n" for at in [*range(100, 22_300), 3]]
     with pytest.raises(TraceError, match="not sorted") as caught:
         list(ordered_arrivals(written(tmp_path / "t.csv", HEADER + "".join(rows))))
     assert caught.value.place is not None
-    assert caught.value.place.line == 2202
+    assert caught.value.place.line == 22_202
     assert "sort the file" in caught.value.hint
 
 
@@ -129,7 +151,7 @@ def test_dates_beside_seconds_name_the_first_row_of_the_later_clock(tmp_path: Pa
 
 
 def test_a_trace_is_read_no_further_than_it_is_asked_for(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.csv", HEADER + "".join(f"{at},5,5\n" for at in range(5000)) + "broken")
+    path = written(tmp_path / "t.csv", HEADER + "".join(f"{at},5,5\n" for at in range(20_000)) + "broken")
     rows = ordered_arrivals(path)
     assert [next(rows).arrival_s for _ in range(3)] == [0, 1, 2]
 

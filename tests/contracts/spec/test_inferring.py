@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.gateway_log import gateways_log
 from twofold.contracts.names import Names
 from twofold.contracts.spec.inferring import infer_spec
 from twofold.contracts.spec.reader import parse_spec
@@ -135,6 +136,13 @@ def test_a_request_log_gives_rate_and_lengths(tmp_path: Path, names: Names) -> N
     assert "slo: {ttft_p95: 500 ms, tpot_p95: 40 ms}            # assumed" in text
 
 
+def test_the_gateways_own_log_gives_them_and_says_what_is_left_out(tmp_path: Path, names: Names) -> None:
+    text, spec = inferred(str(gateways_log(tmp_path / "requests.jsonl")), names)
+    traffic = spec.services[0].classes["chat"].traffic
+    assert (traffic.rate_per_s, traffic.input.mean_tokens) == (2.0, 150.0)
+    assert "# requests.jsonl: 4 of 6 requests left out: 1 turned away" in text
+
+
 def test_accounting_gives_runs_machines_and_repeats(tmp_path: Path, names: Names) -> None:
     for separator, quote in (("|", ""), (",", '"')):
         table = tmp_path / "sacct.csv"
@@ -153,8 +161,8 @@ def test_accounting_gives_runs_machines_and_repeats(tmp_path: Path, names: Names
 @pytest.mark.parametrize(
     ("name", "content", "code", "line"),
     [
-        ("requests.jsonl", '{"ts": 1, "prompt_tokens": 1, "output_tokens": 1}\n{"ts": 2}\n', "E-infer", 2),
-        ("requests.jsonl", '{"ts": 1, "prompt_tokens": 1, "output_tokens": 1}\nnot json\n', "E-infer", 2),
+        ("requests.jsonl", '{"ts": 1, "prompt_tokens": 1, "output_tokens": 1}\n{"ts": 2}\n', "E-trace", 2),
+        ("requests.jsonl", '{"ts": 1, "prompt_tokens": 1, "output_tokens": 1}\nnot json\n', "E-trace", 2),
         ("requests.jsonl", '{"ts": "x", "prompt_tokens": 1, "output_tokens": 1}\n', "E-trace", 1),
         ("requests.jsonl", "", "E-trace", 1),
         ("sacct.csv", "JobID|Elapsed\n1|2\n", "E-infer", 1),

@@ -3,23 +3,15 @@
 from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import ceil, exp, inf, log
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from twofold.contracts.names import did_you_mean
-from twofold.contracts.rows.trace_rows import (
-    NAMES,
-    NEEDED,
-    Arrival,
-    counted,
-    flat_record,
-    numbered_arrivals,
-    seconds,
-)
+from twofold.contracts.rows.trace_rows import Arrival, Reading, arrivals_of_json, numbered_arrivals
 from twofold.core import errors
 from twofold.core.errors import Place
 from twofold.core.quantity import DAY_S
@@ -27,25 +19,14 @@ from twofold.core.quantity import DAY_S
 MINUTE_LIMIT = 2_000_000  # distinct minutes: almost four years
 GAP_S_MAX = 366 * DAY_S  # between two requests: more is no trace's, but two clocks' in one
 MODEL_LIMIT = 1000  # distinct model names that are counted
-REORDER_LIMIT = 1024  # rows that may stand before one that belongs ahead of them
+# Rows that may stand before one that belongs ahead of them: a gateway logs a request when it has ended.
+REORDER_LIMIT = 16_384
 TRACE_BLOCK_TOKENS = 512  # that one id of a prefix stands for, in the traces that publish them
 # Caches that a trace's prefixes are looked up in, all fleet's together: 131 k to 134 M tokens.
 CACHE_BLOCKS = tuple(2**power for power in range(8, 19))
 _BIN = log(1.01)  # histogram bins 1 % wide: 0.5 % error at most
 
 Row = TypeVar("Row")
-
-
-@dataclass(slots=True)
-class PutRight:
-    """Mutable: the rows of a file that stood below one that comes after them, counted as they are read."""
-
-    row_count: int = 0
-    first_line: int = 0  # 0: none
-
-    def add(self, line: int) -> None:
-        self.row_count += 1
-        self.first_line = self.first_line or line
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +50,7 @@ class Trace:
     output: TokenSummary
     # Of the input, what a cache of so many tokens finds in it, smallest first; none: no prefix is told.
     prefix_hits: tuple[tuple[float, float], ...] = ()
+    notes: tuple[str, ...] = ()  # which lines of a gateway's log are left out
 
 
 @dataclass(slots=True)
@@ -150,10 +132,8 @@ class TraceStatistics:
         self.caches.add(arrival.prefix_blocks, arrival.input_tokens)
 
     def summary(self, file: str) -> Trace:
-        """Raises TraceError when the arrivals give no rate."""
+        """Of one arrival or more. Raises TraceError when they give no rate."""
         count = self.minutes.total()
-        if not count:
-            raise errors.TraceError(f"`{file}` holds no request", place=Place(file, 1, 1))
         duration_s, place = self.last_s - self.first_s, Place(file, 2, 1)
         if duration_s < 1e-6:
             message = f"all {count} requests of `{file}` arrive at once, so there is no rate"
@@ -173,58 +153,51 @@ class TraceStatistics:
 
 def read_trace(path: Path) -> Trace:
     """The summary of a trace, its rows in any order; errors name the line."""
-    statistics = TraceStatistics()
-    for line, arrival in numbered_arrivals(path):
+    reading = Reading()
+    return _summary(numbered_arrivals(path, reading), path, reading)[0]
+
+
+def read_log(lines: Iterable[str], path: Path) -> tuple[Trace, str]:
+    """The summary of a log with a JSON object a line, and the model that most requests name; "" for none."""
+    reading = Reading()
+    return _summary(arrivals_of_json(lines, str(path), reading), path, reading)
+
+
+def _summary(rows: Iterable[tuple[int, Arrival]], path: Path, reading: Reading) -> tuple[Trace, str]:
+    statistics, models = TraceStatistics(), Counter[str]()
+    for line, arrival in rows:
         statistics.add(arrival)
         if len(statistics.minutes) > MINUTE_LIMIT:
             raise errors.TraceError("the trace spans more than four years", place=Place(str(path), line, 1))
-    return statistics.summary(str(path))
+        if arrival.model and len(models) < MODEL_LIMIT:
+            models[arrival.model] += 1
+    if not statistics.minutes:
+        raise _empty(path, reading)
+    trace = replace(statistics.summary(str(path)), notes=tuple(reading.notes(path.name)))
+    return trace, models.most_common(1)[0][0] if models else ""
 
 
-def read_log(lines: Iterable[str], file: str) -> tuple[Trace, str]:
-    """The summary of a log with a JSON object a line, and the model that most requests name; "" for none.
-
-    Every line needs an arrival and both lengths. Raises InferenceSourceError for one that lacks them.
-    """
-    statistics, models = TraceStatistics(), Counter[str]()
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            place = Place(file, number, 1)
-            try:
-                record = flat_record(line)
-            except ValueError as error:
-                raise errors.InferenceSourceError(str(error), place=place) from error
-            arrival, sent, answered = (_value(record, NAMES[name], place) for name in NEEDED)
-            statistics.add(Arrival(seconds(arrival, place), counted(sent, place), counted(answered, place)))
-            if isinstance(record.get("model"), str) and len(models) < MODEL_LIMIT:
-                models[record["model"]] += 1
-    return statistics.summary(file), models.most_common(1)[0][0] if models else ""
-
-
-def _value(record: dict[str, Any], spellings: tuple[str, ...], place: Place) -> str:
-    for name in spellings:
-        if record.get(name) is not None:
-            return str(record[name])
-    hint = f"spellings: {', '.join(spellings)}"
-    raise errors.InferenceSourceError(f"the request has no `{spellings[0]}`", place=place, hint=hint)
+def _empty(path: Path, reading: Reading) -> errors.TraceError:
+    hint = "; ".join(reading.notes(path.name))
+    return errors.TraceError(f"`{path}` holds no request", place=Place(str(path), 1, 1), hint=hint)
 
 
 def ordered_arrivals(
     path: Path,
     context_tokens: float | None = None,
     classes: Collection[str] = (),
-    put_right: PutRight | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[Arrival]:
     """The requests in the order they arrive, the first one at 0 s. Memory does not grow with the file.
 
-    `put_right` counts the rows that stood elsewhere. Raises TraceError, with its line, for a request that
-    arrives before one that stands more than `REORDER_LIMIT` rows above it, for one that comes more than a
-    year after the one before, for one that with its answer exceeds `context_tokens`, for one of a class that
-    is none of `classes` where these are known, and for a file without requests.
+    `reading` counts the rows that stood elsewhere or are left out. Raises TraceError, with its line, for a
+    request that arrives before one that stands more than `REORDER_LIMIT` rows above it, for one that comes
+    more than a year after the one before, for one that with its answer exceeds `context_tokens`, for one of a
+    class that is none of `classes` where these are known, and for a file without requests.
     """
     first_s: float | None = None
-    last_s = inf
-    rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s, put_right)
+    last_s, counted = inf, Reading() if reading is None else reading
+    rows = in_order(numbered_arrivals(path, counted), str(path), lambda arrival: arrival.arrival_s, counted)
     for line, arrival in rows:
         needed, wrong = arrival.input_tokens + arrival.output_tokens, ("", "")
         if classes and arrival.class_name and arrival.class_name not in classes:
@@ -247,17 +220,17 @@ def ordered_arrivals(
         first_s = arrival.arrival_s if first_s is None else first_s
         yield arrival._replace(arrival_s=arrival.arrival_s - first_s)
     if first_s is None:
-        raise errors.TraceError(f"`{path}` holds no request", place=Place(str(path), 1, 1))
+        raise _empty(path, counted)
 
 
 def in_order(
     rows: Iterable[tuple[int, Row]],
     file: str,
     time_of: Callable[[Row], float],
-    put_right: PutRight | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[tuple[int, Row]]:
     """Numbered rows by their time; rows a little out of order are put right within a buffer of fixed size."""
-    counted = PutRight() if put_right is None else put_right
+    counted = Reading() if reading is None else reading
     newest_s = -inf
     waiting: list[tuple[float, int, Row]] = []  # the line breaks ties, so that rows are never compared
     last_s, last_line = -inf, 0
@@ -270,7 +243,7 @@ def in_order(
                 hint=f"sort the file by time; only neighbours within {REORDER_LIMIT:,} rows are put right",
             )
         if at_s < newest_s:
-            counted.add(line)
+            counted.moved(line)
         newest_s = max(newest_s, at_s)
         heappush(waiting, (at_s, line, row))
         if len(waiting) > REORDER_LIMIT:

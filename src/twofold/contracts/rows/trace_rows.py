@@ -5,7 +5,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from twofold.core.errors import FileError, Place
 NAMES: Mapping[str, tuple[str, ...]] = {
     "arrival_s": (
         "arrival_s", "timestamp", "arrival", "arrival_time", "arrival_timestamp", "time", "ts", "created",
-        "created_at", "start_time",
+        "created_at", "start_time", "at",
     ),
     "input_tokens": (
         "input_tokens", "prompt_tokens", "contexttokens", "context_tokens", "input_length", "prompt_length",
@@ -44,6 +44,7 @@ NEEDED = ("arrival_s", "input_tokens", "output_tokens")
 HINT = f"columns: {', '.join(NEEDED)}"
 TEXTS = ("class_name", "tenant", "session_id", "model")
 MOONCAKE = {"timestamp", "input_length", "output_length", "hash_ids"}  # its published lines, in milliseconds
+GATEWAYS = {"at", "request_id", "outcome", "e2e_s"}  # what the log of our gateway has of each request
 INSIDE = ("usage", "request", "response", "metrics")  # objects that logs nest the figures in
 
 LINE_LIMIT = 1 << 20  # characters; a longer line is no trace
@@ -68,14 +69,67 @@ class Arrival(NamedTuple):
     model: str = ""
 
 
-def numbered_arrivals(path: Path) -> Iterator[tuple[int, Arrival]]:
-    """The requests of a file with their lines, in the file's order: memory does not grow with the file."""
+@dataclass(slots=True)
+class Reading:
+    """Mutable: what a reader did other than take the rows of a file as they stand, counted as it reads."""
+
+    moved_count: int = 0  # rows that stood below one that comes after them
+    first_moved_line: int = 0  # 0: none
+    taken_count: int = 0  # requests of a gateway's log …
+    unread_count: int = 0  # … those left out that were turned away before their prompt was read …
+    unanswered_count: int = 0  # … and those refused or broken off: how long their answers were, nobody knows
+
+    def moved(self, line: int) -> None:
+        """The row of a line belongs ahead of one that was read before it."""
+        self.moved_count += 1
+        self.first_moved_line = self.first_moved_line or line
+
+    def takes(self, record: Mapping[str, Any]) -> bool:
+        """Whether a line of a gateway's log is an arrival of known lengths.
+
+        A client that left counts with what it was sent.
+        """
+        outcome = record["outcome"]
+        is_known = outcome == "finished" or (outcome == "left" and record.get("output_tokens"))
+        if record.get("input_tokens") is None:
+            self.unread_count += 1
+        elif is_known:
+            self.taken_count += 1
+            return True
+        else:
+            self.unanswered_count += 1
+        return False
+
+    def notes(self, name: str) -> list[str]:
+        """The same in words, of the file of that name."""
+        said = []
+        if self.moved_count:
+            those = "1 row was" if self.moved_count == 1 else f"{self.moved_count:,} rows were"
+            first = f"the first one on line {self.first_moved_line:,}"
+            said.append(f"{name}: {those} not in order of time and put right, {first}")
+        if out := self.unread_count + self.unanswered_count:
+            why = [
+                f"{self.unread_count:,} turned away before the prompt was read" if self.unread_count else "",
+                f"{self.unanswered_count:,} refused or broken off, whose whole answers nobody knows"
+                if self.unanswered_count
+                else "",
+            ]
+            of = f"{out:,} of {out + self.taken_count:,} requests"
+            said.append(f"{name}: {of} left out: {' and '.join(filter(None, why))}; the rate is without them")
+        return said
+
+
+def numbered_arrivals(path: Path, reading: Reading | None = None) -> Iterator[tuple[int, Arrival]]:
+    """The requests of a file with their lines, in the file's order: memory does not grow with the file.
+
+    `reading` counts the lines of a gateway's log that are left out.
+    """
     file = str(path)
     with opened_lines(path) as lines:
         first = next(lines, "")
         rows = chain([first], lines)
         if first.lstrip().startswith("{"):
-            yield from _of_json(rows, file)
+            yield from arrivals_of_json(rows, file, reading)
         else:
             header, numbered = csv_table(rows, file, HINT)
             columns = columns_of(header, NAMES, NEEDED, Place(file, 1, 1), HINT)
@@ -129,15 +183,21 @@ def columns_of(
     return found
 
 
-def _of_json(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
+def arrivals_of_json(
+    lines: Iterable[str], file: str, reading: Reading | None = None
+) -> Iterator[tuple[int, Arrival]]:
+    """The requests of a log with a JSON object a line, our gateway's too, with their lines."""
+    seen = Reading() if reading is None else reading
     for line, text in enumerate(lines, 1):
-        if not text.strip():
+        if not text.strip() or text.startswith('{"log":'):  # what our log says of itself
             continue
         place = Place(file, line, 1)
         try:
-            record = flat_record(text)
+            record = _flat_record(text)
         except ValueError as error:
             raise errors.TraceError(str(error), place=place) from error
+        if record.keys() >= GATEWAYS and not seen.takes(record):
+            continue
         lists = {key: " ".join(map(str, value)) for key, value in record.items() if isinstance(value, list)}
         plain = {key: value for key, value in record.items() if not isinstance(value, list | dict | None)}
         cells = lists | {key: str(value) for key, value in plain.items()}
@@ -146,7 +206,7 @@ def _of_json(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
         yield line, read_row(list(cells.values()), place)
 
 
-def flat_record(text: str) -> dict[str, Any]:
+def _flat_record(text: str) -> dict[str, Any]:
     """A line's JSON object, flattened by one level and with lower-case keys. Raises ValueError."""
     try:
         record = json.loads(text)

@@ -96,11 +96,15 @@ def infer_spec(source: str, names: Names | None = None) -> str:
 
 
 def spec_of_requests(lines: Iterable[str], file: str, names: Names) -> str:
-    """A service with the log's rate, peak and lengths. Every line needs an arrival and both lengths."""
-    trace, logged = read_log(lines, file)
+    """A service with the log's rate, peak and lengths.
+
+    Every line needs an arrival and both lengths; of our gateway's log, those without are left out.
+    """
+    trace, logged = read_log(lines, Path(file))
     model, note = catalog_model(logged, names) if logged else (ASSUMED_MODEL, f"{COMMENT}assumed")
     text = [
         f"# Inferred from {file}: {trace.request_count:,} requests in {format_seconds(trace.duration_s)}",
+        *(f"# {note}" for note in trace.notes),
         f"name: {spec_name(model.rsplit('/', 1)[-1])}",
         f"model: {yaml_text(model)}{note}",
         "",
