@@ -83,6 +83,26 @@ def test_the_screen_shows_factors_errors_before_and_after_and_refusals(table: Pa
     assert "<pre" in answer._repr_html_()
 
 
+def test_a_row_that_says_it_is_context_alone_is_left_out_aloud(table: Path) -> None:
+    """What a rate limit let through was fitted as a machine's speed."""
+    header, first, *rest = table.read_text().splitlines()
+    lines = [f"{header},tier,notes", f"{first},C,5 of 15 finished; 10 × 429", *(f"{row},," for row in rest)]
+    table.write_text("\n".join(lines) + "\n")
+    answer = calibrate(table, today=DAY)
+    assert (answer.data.rows, answer.data.refused[0].line) == (5, 2)
+    assert "tier C: context, no measurement of a machine: 5 of 15 finished; 10 × 429" in str(answer)
+
+
+def test_a_fit_that_misses_rows_more_than_before_names_their_lines(table: Path) -> None:
+    header, *rows = table.read_text().splitlines()
+    slow = [f"{row.rpartition(',')[0]},{float(row.rpartition(',')[2]) * 4}" for row in rows[:3]]
+    fast = [f"{row.rpartition(',')[0]},{float(row.rpartition(',')[2]) / 1.3}" for row in rows[3:6]]
+    table.write_text("\n".join([header, *slow, *fast]) + "\n")
+    [figure] = calibrate(table, today=DAY).data.stacks[0].figures
+    assert figure.error_after > figure.error_before
+    assert figure.worse_lines and set(figure.worse_lines) <= {2, 3, 4, 5, 6, 7}
+
+
 def test_the_same_rows_and_day_give_the_same_bytes(table: Path) -> None:
     first = calibrate(table, today=DAY).path.read_bytes()
     assert calibrate(table, today=DAY).path.read_bytes() == first

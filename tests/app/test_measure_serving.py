@@ -254,6 +254,11 @@ def test_a_file_of_another_tool_becomes_rows_and_is_told_how_it_was_loaded(tmp_p
     )
     assert predict("inference", out, tmp_path / "predicted.csv").stated_count == 1
     assert measure_import(file, rate=3.0).data.loads[0].rate_per_s == 3.0
+    file.write_text(json.dumps(told | {"num_prompts": 15}))
+    text = " ".join("\n".join(measure_import(file, RAN_ON, clients=2.0, out=out).lines).split())
+    assert "closed-2: 5 of 15 requests were refused or failed: that measures a limit or a fault" in text
+    with pytest.raises(InputError, match="tier C: context, no measurement of a machine: 10 of 15 finished"):
+        calibrate(out, tmp_path / "calibration.json")
     with pytest.raises(UsageError, match="exclude"):
         measure_import(file, clients=1.0, rate=1.0)
 

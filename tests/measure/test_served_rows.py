@@ -1,5 +1,7 @@
 """Loads become rows that `predict` and `calibrate` take, in the units that columns name."""
 
+from dataclasses import replace
+
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.served import Latency, Ranged, ServedLoad, ServedPage
 from twofold.measure.inference_rows import read_case
@@ -36,6 +38,11 @@ def test_a_closed_load_is_read_back_as_the_case_that_it_was() -> None:
     assert row["notes"] == "98 of 100 finished; 2 × 429"
 
 
+def test_a_load_that_a_limit_turned_away_is_marked_as_no_measurement_of_the_machine() -> None:
+    limited = replace(CLOSED, finished=90, refused=7, failed=3)
+    assert [row["tier"] for row in rows_of(page(CLOSED, limited), RAN_ON)] == ["", "C"]
+
+
 def test_rates_bursts_and_all_at_once_are_the_kinds_of_load_that_rows_know() -> None:
     kinds = {
         "open": ServedLoad("open-2", "open", None, 2.0, 10.0, 10.0),
@@ -53,7 +60,7 @@ def test_rates_bursts_and_all_at_once_are_the_kinds_of_load_that_rows_know() -> 
 def test_a_load_that_finished_nothing_is_no_row_and_columns_are_those_that_are_read() -> None:
     assert rows_of(page(ServedLoad("closed-1", "closed", 1.0, finished=0)), RAN_ON) == []
     known = INFERENCE.every
-    assert set(COLUMNS) <= set(known) | {"id", "source", "source_ref", "notes"}
+    assert set(COLUMNS) <= set(known) | {"id", "source", "source_ref", "tier", "notes"}
     header, line = table_of(rows_of(page(CLOSED), RunOn()))
     assert header == list(COLUMNS) and line[header.index("model")] == "our/name"
     assert line[header.index("gpu")] == line[header.index("tp")] == ""

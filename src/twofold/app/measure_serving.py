@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -146,6 +146,7 @@ def measure_serve(
         notes=(
             *_notes(found, texts, counted, is_here, loads),
             *(reading.notes(what.trace.name) if what.trace else ()),
+            *_limited(loads),
             *([] if is_plain else _blanks(ran_on)),
         ),
         unit=getattr(found.endpoint, "unit", ""),
@@ -210,7 +211,11 @@ def measure_import(
         model=found.model or ran_on.model,
         loads=loads,
         knee=knee_of(loads, None, "ttft") if len(loads) > 1 else None,
-        notes=(f"measured by {found.tool}: how it counts is its own", *_blanks(ran_on)),
+        notes=(
+            f"measured by {found.tool}: how it counts is its own",
+            *_limited(loads),
+            *_blanks(ran_on),
+        ),
     )
     return ServedShown(_kept(page, ran_on, out))
 
@@ -307,6 +312,19 @@ def _notes(
     if few:
         notes.append(f"fewer than 20 requests finished ({', '.join(few)}): p95 is little but the slowest")
     return notes
+
+
+def _limited(loads: Sequence[served.ServedLoad]) -> list[str]:
+    """Which loads measured a limit or a fault, and not the machine."""
+    lost = [
+        f"{load.name}: {(load.refused or 0) + (load.failed or 0):,} of {load.sent:,} requests"
+        for load in loads
+        if load.is_limited and load.sent
+    ]
+    if not lost:
+        return []
+    said = f"{', '.join(lost)} were refused or failed: that measures a limit or a fault, not the machine"
+    return [f"{said}; `calibrate` leaves such rows out (tier C)"]
 
 
 def _blanks(ran_on: RunOn) -> list[str]:

@@ -29,7 +29,7 @@ from twofold.measure.calibration_solve import (
     spread_after,
 )
 from twofold.measure.lint import lint
-from twofold.measure.truth import METRICS, Row, number
+from twofold.measure.truth import METRICS, Row, number, text
 from twofold.perf.constants import Constants
 from twofold.perf.known import Half, load_known
 
@@ -38,6 +38,9 @@ STEP_LOG = 0.05  # of a factor, for its slope
 PASSES = 4  # the model is priced again at the factors found: its slopes are not constant
 # A factor without a range of its own has that of what it scales.
 NAMED_AS: Mapping[str, str] = MappingProxyType({"prefill": "compute", "communication": "link"})
+CONTEXT = "C"  # the tier of rows that say something, and measure no machine
+FIRST_LINE = 2  # of a table, below its header
+WORSE_ROWS = 3  # that are named where a fit predicts worse than before it
 MEMORY = "peak_mem_gib"
 TTFT_WEIGHT = 0.4  # as in the fits: much of it is waiting, which no factor of the stack explains
 MEMORY_FACTOR = "memory_use"
@@ -88,8 +91,9 @@ def calibrate(
         refused |= {usable[at]: reason for at, reason in unread.items()}
         if kept:
             ranges = ranges_of(half, PREDICT[half](kept, catalog, constants, load_known()))
-            stacks += [_stack(fit_sheet(sheet, kept, ranges, constants)) for sheet in sheets]
-    refusals = tuple(calibrations.RefusedRow(place + 2, reason) for place, reason in sorted(refused.items()))
+            lines = [place + FIRST_LINE for place in usable]
+            stacks += [_stack(fit_sheet(sheet, kept, ranges, constants), lines) for sheet in sheets]
+    refusals = tuple(calibrations.RefusedRow(at + FIRST_LINE, why) for at, why in sorted(refused.items()))
     if not stacks:
         said = "".join(f"; line {row.line}: {row.reason}" for row in refusals[:3])
         raise TableError(f"`{name}` holds no row to calibrate with{said}")
@@ -104,13 +108,16 @@ def calibrate(
 
 
 def _impossible(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> dict[int, str]:
-    """Why rows cannot be true, or measured nothing, by their place."""
+    """Why rows cannot be true, are context alone, or measured nothing, by their place."""
     reasons: dict[int, str] = {}
     for finding in lint(half, rows, catalog, constants):
         if finding.severity == "impossible":
             said = f"{finding.rule}: {finding.message}" + (f"; {finding.hint}" if finding.hint else "")
-            reasons.setdefault(finding.line - 2, said)
+            reasons.setdefault(finding.line - FIRST_LINE, said)
     for at, row in enumerate(rows):
+        if text(row, "tier") == CONTEXT:
+            told = text(row, "notes")
+            reasons[at] = f"tier {CONTEXT}: context, no measurement of a machine{told and f': {told}'}"
         if at not in reasons and not any(number(row, name) for name in METRICS[half]):
             reasons[at] = "nothing measured: fill one of " + ", ".join(METRICS[half])
     return reasons
@@ -229,8 +236,8 @@ def calibrated_logs(fitted: Fitted) -> dict[str, Array]:
     return {name: values[0] for name, values in priced.items()}
 
 
-def _stack(fitted: Fitted) -> calibrations.CalibratedStack:
-    """The fit as the file says it."""
+def _stack(fitted: Fitted, lines: Sequence[int]) -> calibrations.CalibratedStack:
+    """The fit as the file says it; `lines` are those of the rows that were given."""
     software, solved, gaps = fitted.sheet.software, fitted.solved, fitted.gaps
     spread = np.sqrt(np.diag(solved.log_covariance))
     before = np.sqrt(np.diag(fitted.belief.log_covariance))
@@ -255,6 +262,7 @@ def _stack(fitted: Fitted) -> calibrations.CalibratedStack:
                     error_after=error(fitted.left_out[own]),
                     range_before_log=Z_80 * fitted.belief.spread_log[name],
                     range_after_log=fitted.half_range(name),
+                    worse_lines=tuple(lines[at] for at in _worse_places(fitted, own)),
                 )
             )
     return calibrations.CalibratedStack(
@@ -269,3 +277,13 @@ def _stack(fitted: Fitted) -> calibrations.CalibratedStack:
         log_covariance=tuple(tuple(map(float, row)) for row in solved.log_covariance),
         figures=tuple(figures),
     )
+
+
+def _worse_places(fitted: Fitted, own: NDArray[np.bool_]) -> list[int]:
+    """Of a figure that the fit predicts worse than before: its rows, those that lost most first."""
+    before, after = np.abs(fitted.before[own]), np.abs(fitted.left_out[own])
+    if np.median(after) <= np.median(before):
+        return []
+    more = np.argsort(before - after, kind="stable")[:WORSE_ROWS]
+    places = fitted.sheet.place[fitted.gaps.row[own]]
+    return [int(places[at]) for at in more if after[at] > before[at]]

@@ -14,7 +14,7 @@ from twofold.measure.truth import Row
 from twofold.perf.software import engine_called
 
 COLUMNS = (
-    "id", "source", "source_ref", "model", "gpu", "gpus_total", "framework", "framework_version",
+    "id", "source", "source_ref", "tier", "model", "gpu", "gpus_total", "framework", "framework_version",
     "precision_weights", "tp", "mode", "isl_mean", "osl_mean", "isl_dist", "concurrency", "request_rate_rps",
     "ttft_p50_ms", "ttft_mean_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_mean_ms", "tpot_p99_ms", "e2e_p50_ms",
     "e2e_p99_ms", "output_tok_s", "output_tok_s_per_gpu", "total_tok_s", "tok_s_per_user", "requests_per_s",
@@ -68,6 +68,7 @@ def _row(page: served.ServedPage, load: served.ServedLoad, ran_on: RunOn) -> Row
         "id": f"{re.sub(r'[^a-z0-9.]+', '-', ran_on.name_of(page.model).lower()).strip('-')}-{load.name}",
         "source": "own",
         "source_ref": page.service,
+        "tier": "C" if load.is_limited else "",  # context alone: no machine was measured
         "model": ran_on.model or page.model,
         "gpu": ran_on.gpu,
         "gpus_total": gpus,

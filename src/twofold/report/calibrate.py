@@ -6,6 +6,7 @@ from twofold.contracts.rows import calibrations
 from twofold.report.lines import both_ends, heading, listed, stacked
 
 LINES_OF_REFUSALS = 20
+WORSE_RATIO = 1.1  # of an error to that before, from which a fit is told as worse: rows scatter
 WIDEST_LOG = log(1e6)  # of a range that is shown by its ends
 FACTOR_WORDS = {
     "compute": "FLOP/s that kernels reach",
@@ -60,7 +61,23 @@ def _stack_lines(stack: calibrations.CalibratedStack, calibration: calibrations.
     # `H100-SXM5-80GB under vllm 0.12+, inference`
     stack_name = f"{stack.accelerator} under {f'{stack.software} {stack.era}'.strip()}, {stack.half}"
     right = f"{rows} of {calibration.measurements}, {calibration.calibrated_on}"
-    return [*both_ends(stack_name, right), *factors, "", *figures]
+    notes = [line for each in stack.figures for line in _worse(each)]
+    return [*both_ends(stack_name, right), *factors, "", *figures, *notes]
+
+
+def _worse(figure: calibrations.CalibratedFigure) -> list[str]:
+    """That a fit is worse than none, and by which rows."""
+    if figure.error_after <= WORSE_RATIO * figure.error_before or not figure.worse_lines:
+        return []
+    name = FIGURE_WORDS.get(figure.name, figure.name)
+    lines = ", ".join(map(str, figure.worse_lines))
+    those = f"{'lines' if len(figure.worse_lines) > 1 else 'line'} {lines}"
+    return heading(
+        "NOTE",
+        f"{name}: rows left out are predicted worse than before, {_percent(figure.error_before)} → "
+        f"{_percent(figure.error_after)}, {those} of the file most. Do rows differ in what they do not "
+        "say, or did some measure something else than the machine?",
+    )
 
 
 def _percent(fraction: float) -> str:

@@ -27,6 +27,9 @@ class Latency:
     p99_s: Ranged | None = None
 
 
+LIMITED_FROM_FRACTION = 0.03  # of a load's requests, refused or failed
+
+
 @dataclass(frozen=True, slots=True)
 class ServedLoad:
     """One load. Closed: `concurrency` clients; open (also in bursts, or a replayed trace): `rate_per_s`;
@@ -64,6 +67,11 @@ class ServedLoad:
     def lost_fraction(self) -> float:
         """Of the requests sent, those refused or failed."""
         return ((self.refused or 0) + (self.failed or 0)) / self.sent if self.sent else 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether so many were lost that it measured a limit or a fault, and not what the machine does."""
+        return self.lost_fraction > LIMITED_FROM_FRACTION
 
 
 @dataclass(frozen=True, slots=True)

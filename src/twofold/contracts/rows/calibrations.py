@@ -40,6 +40,7 @@ class CalibratedFigure:
     error_after: float  # median, each row by factors that never saw it
     range_before_log: float  # half of the width of the 80 % range, in logarithms
     range_after_log: float
+    worse_lines: tuple[int, ...] = ()  # of the file, where the factors predict worse; none: they do not
 
 
 @dataclass(frozen=True, slots=True)
