@@ -13,6 +13,8 @@ import pytest
 
 from tests.small_spec import SMALL
 from twofold.cli import main
+from twofold.cli.entry import _fail
+from twofold.core.errors import ValueRefusedError
 
 MODEL_WHOSE_HEADS_DO_NOT_DIVIDE = """\
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 4,
@@ -193,6 +195,14 @@ def test_a_bad_value_of_an_option_is_told_with_the_option(run) -> None:
     assert done.code == 2 and "`--batch -5` is negative\nhint: write for example `10 seq`" in done.err
     done = run("twofold catalog prices --fit 1g.5gb")
     assert done.code == 2 and "hint: " in done.err  # it would have been passed over
+
+
+def test_what_a_server_said_is_quoted_as_it_said_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first of two answers named the option, as if the server had."""
+    said = '404 {"error":{"message":"There is no model `gpt-4` here"}}'
+    error = ValueRefusedError(f"`/chat/completions` {said}; `/completions` {said}")
+    assert _fail(error, ["measure", "serve", "URL", "--model", "gpt-4"]) == 2
+    assert " ".join(capsys.readouterr().err.split()).count("There is no model `gpt-4` here") == 2
 
 
 def test_a_day_that_no_calendar_has_is_refused(run, monkeypatch: pytest.MonkeyPatch) -> None:

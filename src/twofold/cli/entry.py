@@ -92,8 +92,10 @@ def _run(words: list[str]) -> int:
 def _fail(error: TwofoldError, words: list[str]) -> int:
     """Text for people on stderr; with `--json` the same as data on stdout."""
     for option, value in pairwise(words):  # a value is told with its option, as a file's is with its key
-        if option.startswith("--") and isinstance(error, InputError) and f"`{value}`" in error.message:
-            error.message = error.message.replace(f"`{value}`", f"`{option} {value}`", 1)
+        before, found, after = error.message.partition(f"`{value}`")
+        # What another program said stands in quotation marks, and stays as it said it.
+        if option.startswith("--") and isinstance(error, InputError) and found and before.count('"') % 2 == 0:
+            error.message = f"{before}`{option} {value}`{after}"
             break
     left = error.left if isinstance(error, InfeasibleError) else None
     with suppress(OSError):  # where nobody can be told, the exit code alone says it
