@@ -395,6 +395,23 @@ def test_without_a_key_the_chain_alone_is_said_to_be_checked(tmp_path: Path) -> 
     assert "anybody could have written all of it anew" in "\n".join(verify_log(log).lines)
 
 
+def test_a_copy_without_its_head_says_what_was_checked_and_never_passes_as_whole(tmp_path: Path) -> None:
+    """An intact one was told as altered; a cut one looks the same, and must not be told as whole."""
+    log = written(tmp_path / "requests.jsonl", 4, key=None)
+    head_path(log).unlink()
+    with pytest.raises(FileError, match="whether lines are missing at its beginning or end") as caught:
+        verify_log(log)
+    assert "Of its 4 lines, numbers 1 to 4, each fits the one before" in caught.value.message
+    assert caught.value.exit_code == 2 and "`requests.jsonl.head`" in caught.value.hint
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[1:3]))
+    with pytest.raises(FileError, match="Of its 2 lines, numbers 2 to 3"):
+        verify_log(log)
+    log.write_bytes(b"".join([*lines[:2], lines[3]]))
+    with pytest.raises(AlteredError, match="number 3 is missing before it"):
+        verify_log(log)
+
+
 @pytest.mark.parametrize("what", ["head", "file", "newest file", "oldest file", "all files"])
 def test_a_head_without_its_files_or_files_without_their_head_are_found(what: str, tmp_path: Path) -> None:
     path = tmp_path / "state" / "gateway" / "requests.jsonl"

@@ -24,9 +24,8 @@ TOP_EVERY_S = 1.0
 LOG_LINES = 50
 FOLLOW_EVERY_S = 0.25
 TAIL_BYTES = 1 << 16
-BEFORE = "what stands before what is named"
-HINT_SEALED = f"{BEFORE} is as the gateway wrote it; restore the rest from a copy"
-HINT_CHAINED = f"{BEFORE} hangs together; without the key nobody can tell who wrote it"
+HINT_SEALED = "every line before this place is as the gateway wrote it; restore the rest from a copy"
+HINT_CHAINED = "every line before this place fits the one before it; without the key nobody knows the writer"
 
 OnText = Callable[[str], bool]  # shows a text; whether somebody watches, so that more is worth showing
 
@@ -113,11 +112,15 @@ def logs_or_check(
 def verify_log(spec: Path) -> ShownLogCheck:
     """Whether the gateway's log of requests is as it wrote it: of a spec, or a copy of `requests.jsonl`.
 
-    Of a copy without its key the chain alone is checked. Raises FileError where there is none, or where a
-    service's key is gone; AlteredError with the first place where it is not.
+    Of a copy without its key the chain alone is checked. Raises FileError where there is none, where a
+    service's key is gone, or where a copy has no head: a cut one would look the same; AlteredError with the
+    first place where it is not.
     """
     is_copy = spec.suffix == ".jsonl"
     found = check_log(spec if is_copy else requests_log(known_state(spec)), is_copy=is_copy)
+    is_unsure = found.headless and found.line_count and not found.sealed and len(found.broken) == 1
+    if is_copy and is_unsure:
+        raise _headless(spec, found)
     if found.broken:
         first, *others = found.broken
         more = f", and {len(others)} more" if others else ""
@@ -127,6 +130,18 @@ def verify_log(spec: Path) -> ShownLogCheck:
             hint=HINT_SEALED if found.sealed else HINT_CHAINED,
         )
     return ShownLogCheck(found)
+
+
+def _headless(copy: Path, found: Checked) -> FileError:
+    """What was checked of a copy, and what cannot be without its head."""
+    head = f"{copy.name}.head"
+    return FileError(
+        f"`{head}` is not beside the copy: nobody can tell whether lines are missing at its beginning or "
+        f"end. Of its {found.line_count:,} lines, numbers {found.first:,} to {found.number:,}, each fits "
+        "the one before: none between them was changed, dropped or moved. Without the key nobody knows the "
+        "writer",
+        hint=f"copy `{head}` from beside the log too, and verify again",
+    )
 
 
 def logs(spec: Path, tell: OnText, role: str = "", follow: bool = False) -> ShownLogs:

@@ -365,7 +365,8 @@ VERBS = {
 
         With --verify read the gateway's log of requests instead, of SPEC or of a copy of its requests.jsonl:
         exit 2 with the first line that was changed, dropped or moved. A copy without its key is a chain that
-        anybody could have written: that is said, and the rest is checked.
+        anybody could have written: that is said, and the rest is checked. Copy its .head too: without
+        that nobody can tell whether lines are missing at an end, which is said, with exit 2.
         """,
         answer="operating.logs_or_check",
         progress=passed_on,

@@ -38,6 +38,7 @@ class Checked:
     digest: str  # of the newest line: kept elsewhere, it vouches for all before
     sealed: bool  # by a key that is here; else the chain alone was checked
     kept_number: int = 0  # the newest that was kept elsewhere and is here as it was; 0: none
+    headless: bool = False  # no head is here, and nothing was kept: nobody knows its ends
     broken: tuple[Place, ...] = ()
 
 
@@ -102,6 +103,7 @@ class _Check:
         return Checked(
             *(self.first if lines else 0, self.number, lines, notes, lost, torn),
             *(self.unended_bytes, self.before or "", self.key is not None, self.kept_number),
+            not self.kept and not head_path(path).exists(),
             tuple(self.places),
         )
 
