@@ -120,11 +120,21 @@ def test_a_first_key_that_could_not_be_written_shuts_nobody_out(
     assert looked(path).tenants() is None and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("tenant", ["", "  ", "x" * 129, "a\nb", "\0"])
-def test_a_name_that_is_none_is_refused(tmp_path: Path, tenant: str) -> None:
-    with pytest.raises(ValueRefusedError):
+@pytest.mark.parametrize("tenant", ["", "  ", "x" * 65, "a\nb", "\0", "a b/../c", "a/b"])
+def test_a_name_that_is_none_is_refused_with_what_one_is_made_of(tmp_path: Path, tenant: str) -> None:
+    with pytest.raises(ValueRefusedError) as caught:
         keys.make_key(tmp_path / "keys.json", tenant)
+    assert "1 to 64 letters, digits" in caught.value.hint
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_a_file_has_already_goes_on_opening(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    for tenant in ("ann@site", "team-1_b.c", "münchen"):
+        keys.make_key(path, tenant)
+    path.write_text(path.read_text().replace("ann@site", "ann of the site"))
+    assert keys.read_keys(path).keys[0].tenant == "ann of the site"
+    assert keys.remove_keys(path, "ann of the site")
 
 
 def test_what_is_not_there_cannot_be_revoked(tmp_path: Path) -> None:

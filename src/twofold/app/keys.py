@@ -15,11 +15,16 @@ class KeyAdded(Shown):
     schema = "twofold/key/1"
     tenant: str
     key: str
+    key_count: int = 1  # of this tenant, with this one
 
     @property
     def lines(self) -> list[str]:
-        """The key, and how to send it."""
-        return [self.key, "kept nowhere: only its digest is. Send it as `Authorization: Bearer KEY`"]
+        """The key, how to send it, and that those before it go on opening."""
+        lines = [self.key, "kept nowhere: only its digest is. Send it as `Authorization: Bearer KEY`"]
+        if self.key_count > 1:
+            many = f"`{self.tenant}` has {self.key_count} keys now, and each of them opens"
+            lines.append(f"{many}: `twofold keys revoke` removes one by its digest")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,9 @@ def keys_file(spec: Path) -> Path:
 
 def add_key(spec: Path, tenant: str) -> KeyAdded:
     """Make a key for a tenant. A gateway that runs takes it within a second."""
-    return KeyAdded(tenant, make_key(keys_file(spec), tenant))
+    path = keys_file(spec)
+    key = make_key(path, tenant)
+    return KeyAdded(tenant, key, sum(each.tenant == tenant for each in read_keys(path).keys))
 
 
 def list_keys(spec: Path) -> KeysListed:

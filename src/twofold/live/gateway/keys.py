@@ -8,6 +8,7 @@ then nobody is served, by a gateway that starts anew either.
 import fcntl
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from twofold.live.gateway.gateway_config import SHA256, GatewayKey
 
 LOOK_EVERY_S = 1.0
 OWN_TENANT = "twofold"  # whose loads `up` sends
-TENANT_LIMIT = 128  # bytes of a name
+NEW_TENANT = re.compile(r"[\w.@-]{1,64}")  # those that a file has already stay as they are
 LOST = (0, 0, 0)  # a file that was there and is not, or cannot be read
 ANEW = "restore it from a copy, or remove it, and add keys anew by `twofold keys add`"
 AGAIN = "restore it from a copy, or add keys anew by `twofold keys add`"
@@ -84,8 +85,9 @@ def _are_lost(path: Path) -> bool:
 
 def make_key(path: Path, tenant: str) -> str:
     """A new key for a tenant; it stands nowhere else. Raises ValueRefusedError on a bad name."""
-    if not tenant.strip() or not tenant.isprintable() or len(tenant.encode()) > TENANT_LIMIT:
-        raise ValueRefusedError(f"`{tenant[:32]}` is no name of a tenant", hint="write a short word")
+    if not NEW_TENANT.fullmatch(tenant):
+        hint = "write 1 to 64 letters, digits and `.`, `_`, `-` or `@`, as in `team-blue`"
+        raise ValueRefusedError(f"`{tenant[:32]}` is no name of a tenant", hint=hint)
     secret = f"tf-{secrets.token_urlsafe(32)}"
     made = datetime.now(UTC).isoformat(timespec="seconds")
     kept = KeptKey(tenant, sha256(secret.encode()).hexdigest(), made)
