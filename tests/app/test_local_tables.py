@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from twofold.app.checking import check
 from twofold.app.planning import compare, plan
 from twofold.app.sources import load
 from twofold.core.errors import AlteredError
@@ -55,6 +56,12 @@ def measured(folder: Path, rate: float = 1.0, identity: Identity | None = None) 
 def spec(tmp_path: Path) -> Path:
     (tmp_path / "twofold.yaml").write_text(SPEC)
     return tmp_path
+
+
+def test_a_machine_that_was_measured_is_not_judged_as_one_that_is_to_be_built(spec: Path) -> None:
+    """`check` told the watts and the rack of a laptop, which nobody had asked."""
+    measured(spec)
+    assert len(check(spec).lines) == 1
 
 
 def test_without_a_device_a_stand_in_is_planned(spec: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_log_of_a_name_says_who_did_what_when_and_why_or_which_rules_refused
             f"{at[2]} · chat:1 · approved by bob · read it [2J twice",
             f"{at[3]} · chat:1 · evaluated by cy",
             f"{at[4]} · chat:1 · made `serving` by ann",
-            "the first; limits: drift_most_nats not asked, approvals_least 0, token_count_least 0",
+            "the first; limits: drift most not asked, approvals at least 0, token count at least 0",
             f"{at[5]} · chat · `serving` cleared by dan · it is no good",
         ]
     )

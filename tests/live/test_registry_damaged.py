@@ -479,7 +479,7 @@ def test_other_spellings_of_who_pushed_it_are_nobody_else(registry: Registry) ->
 def test_limits_that_were_not_the_usual_ones_stand_in_the_log(registry: Registry) -> None:
     registry.evaluated("chat:1", Evaluation("a" * 64, 5000, 2.0, calibration_error_fraction=0.0), "ann")
     registry.promote("chat:1", "ann", "now", Limits(approvals_least=0))
-    assert registry.tables.changes("chat")[-1].why == "now; limits: approvals_least 0"
+    assert registry.tables.changes("chat")[-1].why == "now; limits: approvals at least 0"
 
 
 def test_names_of_several_lines_and_kinds_that_are_told_twice_are_refused(tmp_path: Path) -> None:

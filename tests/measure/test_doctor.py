@@ -72,6 +72,13 @@ def test_waiting_for_data_is_input_bound() -> None:
     assert finding.verdict == "warn" and finding.advice.startswith("input bound: do not buy accelerators")
 
 
+def test_a_finding_is_a_sentence_with_its_share_said_once() -> None:
+    said = input_bound(replace(RUN, data_fraction=0.001)).saw
+    assert said == "0.1% of the time of its steps is spent waiting for data"
+    said = communication_bound(replace(RUN, parts=replace(PARTS, communication_s=0.08))).saw
+    assert said.startswith("44.9% (above 30%) of the time of its steps, 80.0 ms each, passes in collectives")
+
+
 def test_rare_long_stalls_are_input_bound_too_and_the_slow_half_of_staging_is_named() -> None:
     read = DataRead("d", 4, 8_000_000, 2_000_000, 400, 6_000_000, fetch_s=30.0, tokenise_s=2.0)
     stalled = replace(RUN, data_fraction=0.4, data=read)  # a typical step waits for nothing

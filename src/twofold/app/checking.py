@@ -61,7 +61,7 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
     """
     loaded = load(spec)
     read, catalog = loaded.spec, loaded.catalog
-    nodes = own_nodes(catalog)
+    nodes = own_nodes(catalog, loaded.device)
     _check_releases(read)
     quotes_count: int | None = None
     notes: tuple[str, ...] = ()
@@ -96,9 +96,16 @@ def _check_releases(spec: Spec) -> None:
         raise errors[0] if len(errors) == 1 else InputErrors(errors)
 
 
-def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":
-    """The servers of a user's tables, judged. Raises InputErrors with the place of each that cannot be."""
-    places = catalog.places_of_own("nodes")
+def own_nodes(catalog: Catalog, device: Path | None = None) -> "tuple[NodeVerdict, ...]":
+    """The servers of a user's tables, judged; not the one that was measured: it stands already.
+
+    Raises InputErrors with the place of each that cannot be.
+    """
+    places = {
+        name: place
+        for name, place in catalog.places_of_own("nodes").items()
+        if device is None or not Path(place.file).is_relative_to(device)
+    }
     if not places:
         return ()
     from twofold.building.own_nodes import judge_node
@@ -118,13 +125,14 @@ def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":
 
 
 def _verdict_lines(verdict: "NodeVerdict") -> Iterator[str]:
-    """`our-box passes: 9.8 kW of 10 kW by its parts, 8 cards of 400 Gb/s, 4 to a rack in contained air`."""
+    """`our-box passes: 9.8 kW (its parts add up to 10 kW), 8 cards of 400 Gb/s; a rack holds 4 …`."""
     gbit = verdict.card_bytes_per_s * 8 / 1e9
     cards = f"{verdict.card_count} card{'s' if verdict.card_count != 1 else ''} of {gbit:.0f} Gb/s"
-    by_parts = format_si(verdict.modelled_w, "W")
+    planned, by_parts = (format_si(each, "W") for each in (verdict.planned_w, verdict.modelled_w))
+    power = planned if planned == by_parts else f"{planned} (its parts add up to {by_parts})"
     yield (
-        f"{verdict.node} passes: {format_si(verdict.planned_w, 'W')} ({by_parts} by its parts), {cards}, "
-        f"{verdict.nodes_per_rack} to a rack in {verdict.cooling}"
+        f"{verdict.node} passes: {power}, {cards}; a rack holds {verdict.nodes_per_rack}, cooled by "
+        f"{verdict.cooling}"
     )
     for finding in verdict.findings:
         yield f"  worth a look, `{finding.column}`: {finding.message}"

@@ -36,13 +36,14 @@ def input_bound(run: loop.TrainingMeasured) -> loop.Finding:
     share = run.data_fraction
     if share is None:  # a record of before: of a typical step
         share = run.parts.data_s / _total_s(run.parts)
-    saw, slow = f"of a step's {_ms(_total_s(run.parts))} on average {share:.1%} wait for data", ""
+    saw, slow = "of the time of its steps is spent waiting for data", ""
     if (read := run.data) and read.staged_bytes:
         slow = "tokenising" if read.tokenise_s > read.fetch_s else "the source"
         rate = read.staged_bytes / max(1e-9, max(read.fetch_s, read.tokenise_s)) / 1e6
         saw += f"; {slow} gives {rate:,.2f} MB/s of text"
     elif share > INPUT_LIMIT_FRACTION and busy_machine(run).verdict == "warn":
-        return loop.Finding("input-bound", "ok", f"{saw}, for want of cores: the machine is busy", "")
+        saw = f"{share:.1%} {saw}, for want of cores: the machine is busy"
+        return loop.Finding("input-bound", "ok", saw, "")
     remedy = {
         "the source": "stage the data nearer before the run, or read more files at once (`data_workers`)",
         "tokenising": "give staging more processes (`data_workers`) and cores, or tokenise once before",
@@ -56,7 +57,7 @@ def busy_machine(run: loop.TrainingMeasured) -> loop.Finding:
     share = run.off_core_fraction
     if share is None:
         return loop.Finding("busy-machine", "ok", "nobody measured whether ranks had their cores", "")
-    saw = "of the time in which a rank computes it waits for a core that something else has"
+    saw = "of the time in which it computes, a rank waits for a core that something else has"
     advice = (
         "this machine is busy: end what runs beside, or give it fewer ranks; its step times are no measure"
     )
@@ -66,7 +67,7 @@ def busy_machine(run: loop.TrainingMeasured) -> loop.Finding:
 def communication_bound(run: loop.TrainingMeasured) -> loop.Finding:
     """Warns when collectives that nothing hides take more than COMMUNICATION_LIMIT_FRACTION of a step."""
     total_s, spent_s = _total_s(run.parts), run.parts.communication_s
-    saw = f"{_ms(spent_s)} of a step's {_ms(total_s)} pass in collectives of {run.rank_count} ranks"
+    saw = f"of the time of its steps, {_ms(spent_s)} each, passes in collectives of {run.rank_count} ranks"
     advice = "shard less, raise the batch per rank, or use a faster fabric"
     return _held("communication-bound", saw, spent_s / total_s, COMMUNICATION_LIMIT_FRACTION, advice)
 
@@ -95,8 +96,8 @@ def kv_pressure(service: loop.ServingMeasured) -> loop.Finding:
         saw = f"at most {held:,.0f} tokens held at once; how many its cache holds the server does not say"
         return loop.Finding("kv-pressure", "ok", saw, "")
     saw = (
-        f"at most {held:,.0f} of {service.kv_capacity_tokens:,.0f} cache tokens"
-        f" of {service.replica_count} replicas held at once"
+        f"of the cache was held at once: at most {held:,.0f} of the {service.kv_capacity_tokens:,.0f} tokens"
+        f" of {service.replica_count} replicas"
     )
     advice = "give the cache more blocks, quantise it, admit fewer at once, or add replicas"
     return _held("kv-pressure", saw, held / service.kv_capacity_tokens, KV_LIMIT_FRACTION, advice)
@@ -105,8 +106,8 @@ def kv_pressure(service: loop.ServingMeasured) -> loop.Finding:
 def _held(rule: str, saw: str, share: float, limit: float, advice: str) -> loop.Finding:
     """Warns where a share is above its limit."""
     if share <= limit:
-        return loop.Finding(rule, "ok", f"{saw}: {share:.1%}", "")
-    return loop.Finding(rule, "warn", f"{saw}: {share:.1%}, above {limit:.0%}", advice)
+        return loop.Finding(rule, "ok", f"{share:.1%} {saw}", "")
+    return loop.Finding(rule, "warn", f"{share:.1%} (above {limit:.0%}) {saw}", advice)
 
 
 def _total_s(parts: loop.StepParts) -> float:

@@ -251,7 +251,8 @@ def _warnings(
     # What stands in one's own house has a bill, see `answer/context.py`.
     unpriced = [each.name for each in lacking if not any(text.startswith(YOURS) for text in each.warnings)]
     if unpriced:
-        warnings.append(f"no price for {', '.join(unpriced)}: no rent of it is in the first year")
+        what = f"no price is known for {' and '.join(unpriced)}"
+        warnings.append(f"{what}: the cost of the first year leaves that out")
     if spec.supply.budget_usd is not None and unpriced:
         warnings.append("the budget was checked against what has a price")
     return tuple(warnings)

@@ -6,8 +6,11 @@ is not told is none. R-045, R-163 and R-178 are decided here.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
+
+from twofold.core.display import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,18 @@ class Release:
     context_tokens: int = 0  # prompt and answer together; 0: its configuration does not say
 
 
+UNITS: Mapping[str, Callable[[float], str]] = MappingProxyType(
+    {
+        "s": format_seconds,
+        "bytes": format_bytes,
+        "fraction": lambda value: f"{100 * value:.3g} %",
+        "nats": lambda value: f"{value:g} nats",
+        "least": lambda value: f"at least {value:,}",
+    }
+)
+"""How a limit is said, by the unit at the end of its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a release must keep. None: not asked for."""
@@ -88,15 +103,28 @@ class Limits:
     def unusual(self) -> str:
         """Those that are not the usual ones, in words for a log; "" where all are.
 
-        >>> Limits(approvals_least=0).unusual
-        'limits: approvals_least 0'
+        >>> Limits(approvals_least=0, ttft_p95_s=1.0, memory_bytes=12638251008.0).unusual
+        'limits: TTFT p95 1 s, memory 13 GB, approvals at least 0'
         """
-        found, usual = list[str](), Limits()
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value != getattr(usual, field.name):
-                found.append(f"{field.name} {'not asked' if value is None else value}")
+        usual = Limits()
+        found = [
+            _limit_text(field.name, value)
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != getattr(usual, field.name)
+        ]
         return f"limits: {', '.join(found)}" if found else ""
+
+
+def _limit_text(name: str, value: object) -> str:
+    """One limit as people say it, by the unit at the end of its name."""
+    said, _, unit = name.rpartition("_")
+    said = said.replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT")
+    if value is None or value is False:
+        return f"{said if unit in UNITS else name.replace('_', ' ')} not asked"
+    if unit in UNITS and isinstance(value, float | int):
+        return f"{said} {UNITS[unit](value)}"
+    told = ", ".join(value) if isinstance(value, tuple) else str(value)
+    return name.replace("_", " ") + ("" if value is True else f" {told}")
 
 
 @dataclass(frozen=True, slots=True)
