@@ -131,7 +131,9 @@ def build_plan(
             *options.notes,
             *calibration_notes(context.constants, scopes),
             *_warnings(training, serving, spec),
-            *(note for one in services.values() for load in one.loads for note in load.trace_notes),
+            *dict.fromkeys(
+                note for one in services.values() for each in one.loads for note in each.trace_notes
+            ),
             *sure.notes,
             *_oddities(models, context),
         ),
