@@ -74,6 +74,7 @@ def test_replicas_come_and_go_without_a_restart_or_a_broken_stream(tmp_path: Pat
                 assert set(state["replicas"]) == {"r1"}
                 assert state["replicas"]["r1"]["heard_ago_s"] < 10
                 assert state["recent"]["refused_fraction"] == pytest.approx(1 / 3)
+                assert state["recent"]["failed_fraction"] == 0.0
 
     asyncio.run(scenario())
 

@@ -94,6 +94,29 @@ def test_a_decision_is_heard_once_its_line_is_in_the_log(tmp_path: Path) -> None
     with_driver(tmp_path, scenario)
 
 
+def test_what_the_gate_refused_and_what_failed_are_two_figures_and_a_clients_mistake_is_neither(
+    tmp_path: Path,
+) -> None:
+    async def scenario(driver: GateDriver) -> None:
+        async def sent() -> int:
+            return (await driver.arrived(ASKED)).request_id
+
+        await sent()
+        assert isinstance(await driver.arrived(ASKED), Refuse)
+        driver.ended(1, 10)
+        driver.ended(await sent(), 0, status=400)  # the engine could not read it
+        left = driver.arrived(ASKED)
+        await left
+        driver.forsaken(left)
+        failing = await sent()
+        assert isinstance(driver.failed(failing, Cause.ERROR, 1), Send)
+        assert isinstance(driver.failed(failing, Cause.ERROR, 2), GiveUp)
+        recent = driver.admin_state()["recent"]
+        assert (recent["refused_fraction"], recent["failed_fraction"]) == (1 / 3, 1 / 3)
+
+    with_driver(tmp_path, scenario, place_count=1)
+
+
 def test_a_place_that_came_free_in_this_turn_is_taken_by_who_came_after(tmp_path: Path) -> None:
     async def scenario(driver: GateDriver) -> None:
         sent = await driver.arrived(ASKED)

@@ -52,9 +52,13 @@ def _figures(status: ServiceStatus) -> str:
     if status.ttft_s_p95 is not None:
         limit = f" of {status.ttft_slo_s * 1000:.0f}" if status.ttft_slo_s else ""
         parts.append(f"TTFT p95 {status.ttft_s_p95 * 1000:.0f} ms{limit}")
-    parts.append(f"refused {status.refused_fraction:.1%}".replace("%", " %"))
+    parts += [f"refused {_percent(status.refused_fraction)}", f"failed {_percent(status.failed_fraction)}"]
     parts.append(f"release {_short(status.version)}{_share(status)}")
     return "   ".join(parts)[:WIDTH]
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"
 
 
 def _share(status: ServiceStatus) -> str:

@@ -68,7 +68,8 @@ class ServiceStatus:
     gateway_answers: bool
     replicas: tuple[ReplicaStatus, ...]
     requests_per_s: float
-    refused_fraction: float
+    refused_fraction: float  # by the gate: full, too late, over a limit …
+    failed_fraction: float  # taken by the gate, and then answered by nobody
     ttft_s_p95: float | None
     ttft_slo_s: float | None
     in_flight_count: int
@@ -127,6 +128,7 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
         replicas=tuple(_replica(row, gateway, first, settings) for row in rows),
         requests_per_s=recent.get("requests_per_s", 0.0),
         refused_fraction=recent.get("refused_fraction", 0.0),
+        failed_fraction=recent.get("failed_fraction", 0.0),
         ttft_s_p95=recent.get("ttft_s_p95"),
         ttft_slo_s=gateway.get("ttft_slo_s"),
         in_flight_count=gateway.get("in_flight", 0),

@@ -23,7 +23,7 @@ from twofold.live.gateway.gate_log import GateLog
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.kept_answers import WholeAnswer
 from twofold.live.gateway.recent import Recent
-from twofold.live.gateway.telemetry import Telemetry
+from twofold.live.gateway.telemetry import FAILED, FINISHED, REFUSED, Telemetry
 from twofold.policy.gate import events
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.patience import Patience, patience_of
@@ -225,7 +225,8 @@ class GateDriver:
         if request is not None:
             replica_id = request.attempt.replica.replica_id
             self.recent.heard(replica_id)
-            self.recent.ended(now_s, finished=True)
+            if told.status == 200:  # else the engine refuses what its client wrote
+                self.recent.ended(now_s, FINISHED)
         tokens = ended.input_tokens, ended.output_tokens
         self.telemetry.ended(ended.request_id, replica_id, told.status, tokens, now_s)
         self._ended = told.answer
@@ -447,9 +448,9 @@ class GateDriver:
         elif isinstance(effect, events.GiveAgain):
             answer = self._given[effect.request_id] = self.kept[effect.answer_id]
             self.telemetry.given_again(effect.request_id, answer.used, now_s)
-            self.recent.ended(now_s, finished=True)
+            self.recent.ended(now_s, FINISHED)
         elif not isinstance(effect, events.Hold):
-            self.recent.ended(now_s, finished=False)
+            self.recent.ended(now_s, REFUSED if isinstance(effect, events.Refuse) else FAILED)
 
     def _turn_ends(self) -> None:
         """All that was told is in the log; then what was decided is heard, asked for and done."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from twofold.live.gateway.telemetry import FAILED, FINISHED, REFUSED
 from twofold.policy.gate import tiers as gate_tiers
 from twofold.policy.gate.events import TierPassed
 
@@ -21,7 +22,7 @@ class Recent:
         self.arrived_at_s: float | None = None  # the newest request; monotonic, as all times here
         self.heard_s: dict[str, float] = {}
         self._first: deque[tuple[float, float]] = deque(maxlen=KEPT)  # when, and after how long
-        self._ends: deque[tuple[float, bool]] = deque(maxlen=KEPT)  # when, and whether it was answered
+        self._ends: deque[tuple[float, str]] = deque(maxlen=KEPT)  # when, and how
         self._passed: deque[tuple[float, TierPassed]] = deque(maxlen=KEPT)  # when, what passed a CPU tier
 
     def heard(self, replica_id: str) -> None:
@@ -32,9 +33,9 @@ class Recent:
         """An answer began."""
         self._first.append((now_s, ttft_s))
 
-    def ended(self, now_s: float, *, finished: bool) -> None:
-        """A request ended: answered, or refused or given up."""
-        self._ends.append((now_s, finished))
+    def ended(self, now_s: float, outcome: str) -> None:
+        """It ended: finished, refused by the gate, or failed. What its client got wrong is not told."""
+        self._ends.append((now_s, outcome))
 
     def passed(self, now_s: float, told: TierPassed) -> None:
         """A request is through a CPU tier."""
@@ -83,14 +84,15 @@ class Recent:
         """Rates and the tail over the window, or over as much of it as is known; None: nothing was seen."""
         since_s = now_s - WINDOW_S
         first = sorted(ttft_s for at_s, ttft_s in self._first if at_s >= since_s)
-        ends = [finished for at_s, finished in self._ends if at_s >= since_s]
+        ends = [outcome for at_s, outcome in self._ends if at_s >= since_s]
         oldest_s = self._ends[0][0] if len(self._ends) == KEPT else self.began_s
         span_s = max(min(WINDOW_S, now_s - oldest_s), 1.0)
         arrived_at_s = self.arrived_at_s
         return {
             "window_s": span_s,
-            "requests_per_s": sum(ends) / span_s,
-            "refused_fraction": 1 - sum(ends) / len(ends) if ends else 0.0,
+            "requests_per_s": ends.count(FINISHED) / span_s,
+            "refused_fraction": ends.count(REFUSED) / max(len(ends), 1),
+            "failed_fraction": ends.count(FAILED) / max(len(ends), 1),
             "ttft_s_p95": first[math.ceil(0.95 * len(first)) - 1] if first else None,
             "arrived_at_s": arrived_at_s,
             "arrived_ago_s": None if arrived_at_s is None else now_s - arrived_at_s,
