@@ -205,6 +205,13 @@ def test_what_a_server_said_is_quoted_as_it_said_it(capsys: pytest.CaptureFixtur
     assert " ".join(capsys.readouterr().err.split()).count("There is no model `gpt-4` here") == 2
 
 
+@pytest.mark.parametrize("port", ["22x", "0", "65536", "8700.5"])
+def test_a_number_that_an_option_does_not_take_is_told_with_those_that_it_takes(run, port: str) -> None:
+    done = run(f"twofold up spec.yaml --port {port}")
+    assert (done.code, done.out) == (2, "")
+    assert f"'{port}' is no whole number from 1 to 65535" in done.err
+
+
 def test_a_day_that_no_calendar_has_is_refused(run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("spec.yaml").write_text(SMALL)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "99999999999999")

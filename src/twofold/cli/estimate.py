@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from twofold.cli.names import completed, models
-from twofold.cli.options import FILE, JSON, RANKS, TABLES, Verb, flag, option, usual, words
+from twofold.cli.options import FILE, JSON, RANKS, TABLES, Verb, Whole, flag, option, usual, words
 from twofold.cli.progress import watched_bar
 
 TRAIN_EXAMPLE = "twofold estimate train llama-3.1-70b --on 64x8xH100-SXM --batch '512 seq'"
@@ -67,11 +67,9 @@ QUESTIONS = {
                 "Searched by default.",
                 type=click.Choice(["none", "light", "selective", "mlp", "full"]),
             ),
-            option("--zero", "ZeRO stage; searched by default.", type=click.IntRange(0, 3)),
+            option("--zero", "ZeRO stage; searched by default.", type=Whole(0, 3)),
             words("--tokens", "Of the whole run, such as '15.6 Ttok': adds the run."),
-            option(
-                "--layouts", "List so many layouts, fastest first.", default=0, type=click.IntRange(0, 1000)
-            ),
+            option("--layouts", "List so many layouts, fastest first.", default=0, type=Whole(0, 1000)),
             usual("--write-within", "60 s", "Longest time to write a checkpoint."),
             words("--stall", "Training stops for so much of it; by default what the framework does."),
             words("--headroom", "Hours kept for other causes, such as 'retries=5 %,validation=2 %'."),
@@ -92,7 +90,7 @@ QUESTIONS = {
             *MACHINES,
             option("--input", "Tokens that a request sends.", "input_tokens", required=True),
             option("--output", "Tokens that it gets.", "output_tokens", required=True),
-            option("--concurrency", "Clients in a closed loop.", type=click.IntRange(1, 1_000_000)),
+            option("--concurrency", "Clients in a closed loop.", type=Whole(1, 1_000_000)),
             words("--rate", "Or arrivals at random, such as '10 /s'."),
             words("--weights", "Number format of the weights; as published when left out."),
             words("--kv", "Number format of the KV cache; as the engine does when left out."),
@@ -101,8 +99,8 @@ QUESTIONS = {
             option("--ep", "Expert parallel ranks.", type=RANKS),
             option("--dp", "Copies of the model, or of its attention.", type=RANKS),
             usual("--engine", "vllm", "Serving software, as in 'vllm 0.12' or 'sglang two-batch-overlap'."),
-            usual("--chunk", 8192, "Prefill tokens a step.", type=click.IntRange(1)),
-            usual("--max-batch", 1024, "Decoding at once.", type=click.IntRange(1)),
+            usual("--chunk", 8192, "Prefill tokens a step.", type=Whole(1)),
+            usual("--max-batch", 1024, "Decoding at once.", type=Whole(1)),
             words("--prefix", "Share of the input that the prefix cache holds, such as '30 %'."),
             words("--offload", "Host memory for cold cache per accelerator, such as '64 GiB'."),
             words("--load-rate", "What weights are read at when a replica starts: '5 GB/s'."),

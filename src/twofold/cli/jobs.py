@@ -5,7 +5,20 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import FILE, JSON, NAMES, RANKS, SPEC, TABLES, Verb, flag, option, usual, words
+from twofold.cli.options import (
+    FILE,
+    JSON,
+    NAMES,
+    RANKS,
+    SPEC,
+    TABLES,
+    Verb,
+    Whole,
+    flag,
+    option,
+    usual,
+    words,
+)
 from twofold.cli.progress import passed_on
 from twofold.cli.registry import BITS, REGISTRY, TASKS
 
@@ -38,9 +51,7 @@ SUBMIT = Verb(
         click.argument("command", nargs=-1),
         words("--name", "Of the command's job; of a spec with several runs, which one."),
         words("--team", "Whose share it counts for; as the spec says, else `default`."),
-        option(
-            "--priority", "Higher goes first; as the spec says, else 0.", type=click.IntRange(-1000, 1000)
-        ),
+        option("--priority", "Higher goes first; as the spec says, else 0.", type=Whole(-1000, 1000)),
         usual("--ranks", 1, "Processes of the command.", type=RANKS),
         option("--slots", "Of the command, all ranks together; one each unless told.", type=RANKS),
         usual("--kind", "command", "What the command does.", type=click.Choice(KINDS)),

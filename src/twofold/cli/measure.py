@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import FILE, FORCE, JSON, TABLES, WRITTEN, Verb, flag, option, usual, words
+from twofold.cli.options import FILE, FORCE, JSON, TABLES, WRITTEN, Verb, Whole, flag, option, usual, words
 from twofold.cli.progress import stage_bar
 
 
@@ -24,8 +24,8 @@ COUNTED = Counted(0, 1e6, min_open=True)
 RAN_ON = (
     words("--as", "Its model: a name of the catalogue, or the path of its config.json.", "ran_model"),
     words("--gpu", "The accelerator it ran on, by a name of the catalogue."),
-    option("--gpus", "How many of them.", "gpu_count", type=click.IntRange(1, 100_000)),
-    option("--tp", "Over how many each replica is split.", "tensor_parallel", type=click.IntRange(1, 1024)),
+    option("--gpus", "How many of them.", "gpu_count", type=Whole(1, 100_000)),
+    option("--tp", "Over how many each replica is split.", "tensor_parallel", type=Whole(1, 1024)),
     words("--engine", "What serves it: vllm, sglang, trtllm, llama.cpp, transformers …"),
     words("--engine-version", "Its release."),
     words("--weights", "The weights' format: bf16, fp8, int4 …", "weights_format"),
@@ -73,13 +73,13 @@ SERVE = Verb(
             "--body", "JSON to send instead of prompts, or a file of lines; `{text}` is replaced.", type=FILE
         ),
         words("--unit", "What such a request holds: images, texts, rows."),
-        usual("--units", 1, "How many of them.", type=click.IntRange(1, 100_000)),
+        usual("--units", 1, "How many of them.", type=Whole(1, 100_000)),
         option("--tokenizer", "A model's folder, by whose tokenizer prompts are cut.", type=FILE),
         flag("--ignore-eos", "Ask for answers of full length, which vLLM and SGLang know."),
         option("--pid", "The server's process, if it runs here: its memory is watched.", type=int),
         words("--clients", "Closed loops of so many, such as 1,4,16 or 1..64."),
         words("--rate", "Poisson streams of so many requests/s, such as 2,4,8."),
-        usual("--burst", 1, "Requests at each arrival of them.", type=click.IntRange(1, 10_000)),
+        usual("--burst", 1, "Requests at each arrival of them.", type=Whole(1, 10_000)),
         flag("--knee", "Double the rate, from the first or 1/s, until it does not hold; then halve the gap."),
         words("--ttft-p95", "What holds: p95 of the first token, such as '500 ms'; else twice the lightest."),
         words("--e2e-p95", "What holds: p95 of the whole answer."),
@@ -88,7 +88,7 @@ SERVE = Verb(
         usual("--input", "256 tok", "Of each prompt."),
         usual("--output", "64 tok", "Of each answer, at most."),
         usual("--for", "20 s", "How long each load is held.", "load_for"),
-        usual("--seed", 0, "Of prompts and arrivals.", type=click.IntRange(0)),
+        usual("--seed", 0, "Of prompts and arrivals.", type=Whole(0)),
         *RAN_ON,
         ROWS,
         FORCE,
@@ -122,19 +122,19 @@ TRAIN = Verb(
         usual("--ranks", "1,2", "Of each run, such as 1,2 or 1..8."),
         usual("--precision", "fp32,bf16", "Of the products: fp32, bf16, fp16.", "precisions"),
         usual("--compute", "eager,compiled", "Eager or compiled, which needs a compiler.", "computes"),
-        usual("--steps", 24, "Of each run.", type=click.IntRange(4, 100_000)),
+        usual("--steps", 24, "Of each run.", type=Whole(4, 100_000)),
         usual("--batch", "8 seq", "Of all ranks, in one step."),
         usual("--sequence", "128 tok", "Of each sequence."),
         option("--micro-batch", "Sequences of a rank at once; its whole share unless told.",
-               type=click.IntRange(0, 1_000_000), default=0),
+               type=Whole(0, 1_000_000), default=0),
         usual("--recompute", "none", "In the backward pass.",
               type=click.Choice(["none", "selective", "mlp", "full"])),
         words("--data", "Your files: 'text/*.jsonl', s3://…; the standard library's sources unless told."),
         usual("--column", "text", "Of JSON lines and Parquet: holds the text."),
-        usual("--workers", 2, "Files fetched and tokenised ahead at once.", type=click.IntRange(1, 64)),
+        usual("--workers", 2, "Files fetched and tokenised ahead at once.", type=Whole(1, 64)),
         usual("--device", "cpu", "What it runs on.", type=click.Choice(["cpu", "cuda"])),
         words("--gpu", "The name of what it runs on in the catalogue, for the rows."),
-        usual("--seed", 1, "Of weights and of the order of text.", type=click.IntRange(0)),
+        usual("--seed", 1, "Of weights and of the order of text.", type=Whole(0)),
         flag("--branch", "Each other run goes on from a checkpoint of the first."),
         option("--out", "Write a row per eager run, as `predict` and `calibrate` read them.", type=WRITTEN),
         FORCE,

@@ -60,6 +60,17 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Whole(click.IntRange):
+    """A whole number between bounds; what is none is refused with what may be written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            bounds = f"from {self.min}" + ("" if self.max is None else f" to {self.max}")
+            self.fail(f"{value!r} is no whole number {bounds}", param, ctx)
+
+
 def _is_endless(path: Path) -> bool:
     """Whether to read it may wait for somebody else, or never end; what this process was handed is read."""
     try:
@@ -98,7 +109,7 @@ def words(name: str, said: str, *argument: str) -> Parameter:
 
 FILE = FilePath()
 WRITTEN = FilePath(is_read=False)
-RANKS = click.IntRange(1, 4096)
+RANKS = Whole(1, 4096)
 NAMES = text  # names with commas between them; `--help` shows the function's name
 SPEC = click.argument("spec", type=FILE)
 JSON = flag("--json", "Print data, with a versioned schema name.", "as_json")

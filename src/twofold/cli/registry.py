@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.options import FILE, JSON, TABLES, WRITTEN, Verb, option, usual, words
+from twofold.cli.options import FILE, JSON, TABLES, WRITTEN, Verb, Whole, option, usual, words
 from twofold.cli.progress import stage_lines
 
 REGISTRY = usual("--registry", Path(".twofold-registry"), "The registry's folder.", type=FILE)
@@ -129,7 +129,7 @@ QUESTIONS = {
                 "--approvals",
                 1,
                 "How many must vouch, besides who pushed it.",
-                type=click.IntRange(0, 9),
+                type=Whole(0, 9),
             ),
             PUBLIC_KEY,
             JSON,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.options import FILE, JSON, OUT, WRITTEN, Verb, flag, option, usual
+from twofold.cli.options import FILE, JSON, OUT, WRITTEN, Verb, Whole, flag, option, usual
 from twofold.cli.progress import stage_lines
 from twofold.cli.registry import ALIAS, REFERENCE, REGISTRY, SAID
 
@@ -56,7 +56,7 @@ QUESTIONS = {
             REFERENCE,
             ON,
             REGISTRY,
-            usual("--count", 4, "The newest answers, so many.", type=click.IntRange(1, 1000)),
+            usual("--count", 4, "The newest answers, so many.", type=Whole(1, 1000)),
             JSON,
             OUT,
         ),

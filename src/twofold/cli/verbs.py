@@ -316,7 +316,7 @@ VERBS = {
         progress=stage_bar,
         parameters=(
             options.SPEC,
-            options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
+            options.usual("--port", 8700, "The gateway's.", type=options.Whole(1, 65535)),
             options.usual(
                 "--host", "127.0.0.1", "Address the gateway listens at; others than loopback need keys."
             ),
@@ -330,9 +330,9 @@ VERBS = {
             options.option(
                 "--requests",
                 "Finished in each run of --prove, else 400; below 400: steady and killed alone.",
-                type=click.IntRange(20, 100_000),
+                type=options.Whole(20, 100_000),
             ),
-            options.option("--seed", "Of --prove, else 0.", type=click.IntRange(0)),
+            options.option("--seed", "Of --prove, else 0.", type=options.Whole(0)),
             options.JSON,
             *options.TABLES,
             options.OUT,
