@@ -23,6 +23,7 @@ import aiohttp
 
 from twofold.live.gateway.gateway import gateway_server
 from twofold.live.gateway.gateway_config import (
+    GatewayAdmin,
     GatewayConfig,
     GatewayKey,
     GatewayLimits,
@@ -663,6 +664,29 @@ def test_sigterm_lets_answers_finish_and_exits_with_0(tmp_path: Path, stub_engin
                     await client.post(url, json=STREAM)
         [run] = read_gate_log(tmp_path / "events.jsonl").runs
         assert run.stopped
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_that_waits_is_answered_at_the_end_and_two_signals_leave_no_traceback(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario() -> None:
+        async with stub_engines(1) as [engine]:
+            admin = GatewayAdmin(free_port(), "secret")
+            config = replace(configured(tmp_path, [engine]), admin=admin)
+            async with process(config, tmp_path) as child, aiohttp.ClientSession() as client:
+                url, key = f"http://127.0.0.1:{admin.port}/effects", {"authorization": "Bearer secret"}
+                waiting = asyncio.create_task(client.get(f"{url}?wait_s=20", headers=key))
+                async with client.get(url, headers=key) as answer:  # the one before is there by now
+                    assert answer.status == 200
+                child.send_signal(signal.SIGTERM)
+                await asyncio.sleep(0.3)
+                child.send_signal(signal.SIGTERM)
+                async with await waiting as answer:
+                    assert (await answer.json())["effects"] == []
+                assert await waited(child) == 0
+                assert child.stderr is not None and child.stderr.read() == b""
 
     asyncio.run(scenario())
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CLIENT_KEEP_ALIVE_S = 75
 READ_TRIES = 5
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_gateway(config: GatewayConfig) -> None:
@@ -57,6 +58,10 @@ async def serve(config: GatewayConfig) -> None:
     """Serve until a signal ends the server."""
     async with gateway_server(config) as (server, driver), admin_server(config, driver):
         settle_memory()
+        # uvicorn hands a signal on to who took it before, once it has shut down in peace. That is uvicorn
+        # itself: nothing is raised into what still ends, by a second signal neither.
+        for number in ENDING:
+            signal.signal(number, server.handle_exit)
         await server.serve()
 
 
@@ -82,9 +87,13 @@ async def admin_server(config: GatewayConfig, driver: GateDriver) -> AsyncIterat
     from twofold.live.gateway.admin_app import AdminApp
 
     class Beside(uvicorn.Server):  # type: ignore[misc]  # it is not typed
-        """Signals are the first server's."""
+        """Signals are the first server's. Who waits for what the gate wants done is answered at the end."""
 
         capture_signals = staticmethod(nullcontext)
+
+        async def shutdown(self, sockets: Any = None) -> None:
+            driver.answer_waiters()
+            await super().shutdown(sockets)
 
     told = uvicorn.Config(
         AdminApp(driver, config.admin.key),
@@ -253,8 +262,7 @@ def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
 
 def main() -> None:
     """The command line of the process."""
-    # uvicorn hands a signal on once it has shut down in peace: then it means exit 0, as it does before.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:  # until it serves
         signal.signal(number, lambda _number, _frame: sys.exit(0))
     try:
         if len(sys.argv) != 2:

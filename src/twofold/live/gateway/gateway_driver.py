@@ -492,6 +492,10 @@ class GateDriver:
             self._slow_count += 1
             self.slow_effects.append((self._slow_count, effect))
         self._slow.clear()
+        self.answer_waiters()
+
+    def answer_waiters(self) -> None:
+        """Whoever waits for a slow effect hears of those that there are, be it none."""
         for waiter in self._slow_waiters:
             if not waiter.done():
                 waiter.set_result(None)
