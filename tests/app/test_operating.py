@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 from twofold.app.loop_stages import LOAD_ENDED, others_asked_ago_s, own_load_ended_s
-from twofold.app.operating import logs, status, top
+from twofold.app.operating import ShownLogs, logs, status, top, without_checks
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
@@ -99,6 +99,17 @@ def test_logs_are_told_by_program_and_one_that_wrote_none_is_refused(spec: Path)
     with pytest.raises(ValueRefusedError, match="`engine` has no log") as caught:
         logs(spec, lambda _: True, "engine")
     assert "replica-0" in caught.value.hint
+
+
+def test_checks_that_went_well_are_counted_and_left_out() -> None:
+    checked = 'INFO:     127.0.0.1:5 - "GET /health HTTP/1.1" 200 OK'
+    sick = checked.replace("200 OK", "503 Service Unavailable")
+    lasting = [sick, "GET /metrics1 200", "loaded"]
+    assert without_checks([checked, checked, sick, checked, *lasting[1:]]) == (lasting, 3)
+    many = [line for number in range(60) for line in (checked, f"line {number}")]
+    assert without_checks(many) == ([f"line {number}" for number in range(10, 60)], 49)
+    shown = ShownLogs({"replica-0": ("loaded",)}, {"replica-0": 1234})
+    assert shown.lines == ["loaded", "(1,234 checks of health and metrics, answered 200, are left out)"]
 
 
 def test_followed_logs_come_line_by_line_until_ctrl_c(spec: Path) -> None:

@@ -1,9 +1,10 @@
 """`status`, `top` and `logs`: how a service that `up` started is, and what its programs said."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ HAPPENED_COUNT = 8
 TOP_EVERY_S = 1.0
 LOG_LINES = 50
 FOLLOW_EVERY_S = 0.25
-TAIL_BYTES = 1 << 16
+TAIL_BYTES = 1 << 20  # in which the last lines are looked for
+# The controller asks twice a second: an engine's log is little else.
+CHECK = re.compile(r"GET \S*/(health|metrics)\b.*\b200\b")
 HINT_SEALED = "every line before this place is as the gateway wrote it; restore the rest from a copy"
 HINT_CHAINED = "every line before this place fits the one before it; without the key nobody knows the writer"
 
@@ -61,12 +64,18 @@ class ShownLogs(Shown):
 
     schema = "twofold/logs/1"
     logs: dict[str, tuple[str, ...]]
+    left_out: dict[str, int] = field(default_factory=dict)  # lines of checks among them
 
     @property
     def lines(self) -> list[str]:
-        """Each line behind its program's name, where there are several."""
-        several = len(self.logs) > 1
-        return [f"{role}: {line}" if several else line for role, said in self.logs.items() for line in said]
+        """Each line behind its program's name, where there are several; then how many are left out."""
+        lines = []
+        for role, said in self.logs.items():
+            name = f"{role}: " if len(self.logs) > 1 else ""
+            lines += [f"{name}{line}" for line in said]
+            if count := self.left_out.get(role, 0):
+                lines.append(f"{name}({count:,} checks of health and metrics, answered 200, are left out)")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,23 +167,40 @@ def logs(spec: Path, tell: OnText, role: str = "", follow: bool = False) -> Show
         raise ValueRefusedError(f"`{role}` has no log", hint=f"write one of {', '.join(roles)}")
     paths = {each: folder / f"{each}.log" for each in ([role] if role else roles)}
     ends = {each: path.stat().st_size for each, path in paths.items()}
-    shown = ShownLogs({each: tuple(last_of(path)) for each, path in paths.items()})
+    last = {each: without_checks(tail_of(path)) for each, path in paths.items()}
+    shown = ShownLogs(
+        {each: tuple(said) for each, (said, _) in last.items()},
+        {each: count for each, (_, count) in last.items() if count},
+    )
     if not follow:
         return shown
     for line in shown.lines:
         tell(line)
     with suppress(KeyboardInterrupt):
         for each, line in following(paths, ends, lambda: True):
-            tell(f"{each}: {line}" if len(paths) > 1 else line)
+            if not CHECK.search(line):
+                tell(f"{each}: {line}" if len(paths) > 1 else line)
     return ShownLogs({})
 
 
 def last_of(path: Path) -> list[str]:
     """The last lines of a log."""
+    return tail_of(path)[-LOG_LINES:]
+
+
+def tail_of(path: Path) -> list[str]:
+    """The lines at the end of a log, as many as are looked at."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - TAIL_BYTES))
-        return file.read().decode("utf-8", "replace").splitlines()[-LOG_LINES:]
+        return file.read().decode("utf-8", "replace").splitlines()
+
+
+def without_checks(lines: list[str]) -> tuple[list[str], int]:
+    """The last lines but those of checks that went well, and how many of these stand among them."""
+    kept = [number for number, line in enumerate(lines) if not CHECK.search(line)][-LOG_LINES:]
+    first = kept[0] if len(kept) == LOG_LINES else 0
+    return [lines[number] for number in kept], len(lines) - first - len(kept)
 
 
 def following(

@@ -361,7 +361,7 @@ VERBS = {
         group="run",
         summary="What the programs of a service said last",
         help="""Print the ends of the logs of SPEC's programs, or of ROLE's alone: controller, gateway,
-        replica-0, train-NAME …
+        replica-0, train-NAME … Checks of health and metrics that went well are counted, not shown.
 
         With --verify read the gateway's log of requests instead, of SPEC or of a copy of its requests.jsonl:
         exit 2 with the first line that was changed, dropped or moved. A copy without its key is a chain that
