@@ -80,6 +80,9 @@ class Served:
         finally:
             store.close()
 
+    def said(self, what: str) -> list[str]:
+        return [each for each in self.happened() if each.startswith(what)]
+
 
 def ask(url: str, tokens: int = 2, **more: Any) -> int:
     """The status of one request; 0 when nobody answered."""
@@ -210,10 +213,34 @@ def test_whoever_is_hit_the_service_comes_back_unattended(
     served: Served, roles: tuple[str, ...], number: signal.Signals
 ) -> None:
     others = {child.role: child.process_id for child in running(served.state) if child.role not in roles}
+    died = [f"{role}: the {role} died" for role in roles if role in ("gateway", "controller")]
+    for each in died:  # a gateway that falls again before it was asked is down once
+        until(lambda each=each: all("; back after" in said for said in served.said(each)), served.happened)
+    said = [served.said(each) for each in died]
     before = {role: served.hit(role, number) for role in roles}
     until(lambda: all(served.back(*each) for each in before.items()), served.happened)
     until(lambda: ask(served.url) == 200, served.happened)
+    for each, earlier in zip(died, said, strict=True):
+        until(lambda each=each: "; back after" in served.said(each)[-1], served.happened)
+        assert len(served.said(each)) == len(earlier) + 1
     assert {role: served.process(role).process_id for role in others} == others  # adopted, not replaced
+
+
+def test_a_new_policy_is_one_event_that_names_it_however_long_requests_take(served: Served) -> None:
+    changed = replace(served.settings, gate=replace(served.settings.gate, hedge=gates.HedgeSettings()))
+    statuses: list[int] = []
+    said = "gateway: the gateway restarts: policies.hedge changed"
+    for count, settings in enumerate((changed, served.settings), 1):
+        served.orders.write_text("slow")
+        stream = threading.Thread(target=lambda: statuses.append(ask(served.url, 20, stream=True)))
+        stream.start()
+        until(lambda: (gateway_state(served.state) or {}).get("in_flight"), served.happened)
+        bring_up(settings, served.state)
+        served.orders.unlink()
+        stream.join()
+        until(lambda count=count: len(served.said(f"{said}; back after")) == count, served.happened)
+    assert statuses == [200, 200]
+    assert len(served.said(said)) == 2
 
 
 def test_a_stopped_controller_is_replaced_and_the_service_never_notices(served: Served) -> None:

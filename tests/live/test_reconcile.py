@@ -139,3 +139,11 @@ def test_the_first_restart_is_at_once_and_pauses_double_up_to_a_minute_until_it_
     assert pauses[:4] == [0.0, 1.0, 2.0, 4.0]
     assert pauses[-1] == r.BACKOFF_S_MAX
     assert r.next_failure(count, served_s=r.STEADY_S, now_s=0.0) == (1, 0.0)
+
+
+@given(WANTED, WORLD, GATEWAY)
+def test_a_gateway_that_ends_is_left_until_it_has(
+    wanted: list[r.WantedReplica], seen: list[r.SeenReplica], gateway: r.SeenGateway
+) -> None:
+    actions = asked(wanted, seen, replace(gateway, is_ending=True))
+    assert not any(isinstance(each, r.StartGateway | r.EndGateway) for each in actions)

@@ -26,6 +26,7 @@ from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_of
 from twofold.live.control.gate_orders import READ, bring_back, calibrated, carry_out, note_unasked, short
+from twofold.live.control.gateway_notes import GatewayNotes, with_requests
 from twofold.live.control.kept_log import keep_heads
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
@@ -68,13 +69,12 @@ class Controller:
         self.digests: dict[str, str] = {}  # of what each version's process is to be told
         self.gateway: dict[str, Any] | None = None  # its latest state
         self.gateway_seen_s = time.monotonic()
-        self._bottleneck: str | None = None  # the CPU tier that held requests up when it was last asked
         self.gateway_failures, self.gateway_not_before_s = 0, 0.0
         self._ending: set[str] = set()  # roles that are being ended
         self._started: set[str] = set()  # since the last look
         self._withdrawn_s: dict[str, float] = {}
-        self._notes: dict[str, tuple[int, float]] = {}  # of a death, to be ended when it is back
         self.memory = Memory(store)
+        self._noted = GatewayNotes(self.memory)
         self._changes = -1
         self._tiers = TierKeeper()
         self._kick = asyncio.Event()
@@ -83,6 +83,7 @@ class Controller:
 
     async def run(self) -> None:
         """Until the state is to end."""
+        self._begin(time.monotonic())
         for each in (
             self._poll(),
             self._relay(),
@@ -95,7 +96,6 @@ class Controller:
             keep_heads(self.store, self.state, self.memory.note),
         ):
             self._spawn(each)
-        self.memory.note("controller", "the controller started")
         while not watchdog.is_ending(self.state):
             try:
                 self.look(time.monotonic())
@@ -108,6 +108,15 @@ class Controller:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._kick.wait()
+
+    def _begin(self, now_s: float) -> None:
+        """After one that died: what serves has lost nobody who ended in peace."""
+        silent_s = watchdog.silent_for_s(self.state, watchdog.CONTROLLER)
+        self.processes.look(now_s)
+        serving = {"gateway", *self.memory.replicas()} & self.processes.leaders.keys()
+        self._noted.was_there = died = bool(serving) and silent_s < float("inf")
+        what = f"died; back after {silent_s:.1f} s" if died else "started"
+        self.memory.note("controller", f"the controller {what}")
 
     def look(self, now_s: float) -> None:
         """What is there, what follows, and that done."""
@@ -254,9 +263,7 @@ class Controller:
 
     def _came_up(self, name: str, replica: Watched, now_s: float) -> None:
         """It answers: what was noted of its death ends with how long that took."""
-        if name in self._notes:
-            number, died_s = self._notes.pop(name)
-            self.memory.add_to_note(number, name, f"back after {now_s - died_s:.1f} s")
+        self.memory.back(name, now_s)
         row = self.rows.get(name)
         if row is None or row.has_served:
             return
@@ -266,9 +273,10 @@ class Controller:
         self.store.keep(f"cold_start_s {name}", f"{cold_s:.3f}")
 
     def _seen_gateway(self, troubles: dict[str, str], now_s: float) -> reconcile.SeenGateway:
-        leader = self.processes.leaders.get("gateway")
-        if leader is None or "gateway" in self._ending:
-            return reconcile.SeenGateway(has_process="gateway" in self._ending, digest="")
+        leader, is_ending = self.processes.leaders.get("gateway"), "gateway" in self._ending
+        self._noted.looked(self.gateway, now_s, is_there=leader is not None, is_ending=is_ending)
+        if leader is None or is_ending:
+            return reconcile.SeenGateway(is_ending=is_ending)
         age_s = processes.age_s(leader.child.process_id)
         silent_s = now_s - self.gateway_seen_s
         hangs = silent_s > GATEWAY_HANG_S and age_s > GATEWAY_START_S
@@ -296,7 +304,7 @@ class Controller:
             case reconcile.StartGateway():
                 self._start_gateway(now_s)
             case reconcile.EndGateway():
-                self._end_gateway(action.trouble)
+                self._end_gateway(action.trouble, now_s)
             case _:
                 assert_never(action)
 
@@ -307,7 +315,7 @@ class Controller:
         for role in found.died:
             self.store.note(role, "its process ended")
         for role, trouble in found.end.items():
-            self.store.note(role, f"ended ({trouble or 'it is told something else'})")
+            self.store.note(role, f"died ({trouble})" if trouble else "restarts: its settings changed")
             self._ending.add(role)
             self._spawn(self._stopped(role, processes.GRACE_S, at_once=bool(trouble)))
         for each in found.start:
@@ -358,12 +366,10 @@ class Controller:
         if row is None or row.leaving:
             return
         in_flight = replica.in_flight_count if replica else 0
-        beside = f", with {in_flight} request{'s' if in_flight != 1 else ''}" if in_flight else ""
-        if name not in self._notes:
-            self._notes[name] = (self.memory.note(name, f"died ({why}){beside}"), now_s)
+        self.memory.down(name, f"died ({why}){with_requests(in_flight)}", now_s)
         if row.by_gate and not row.has_served:
             self._put(replace(row, leaving=True))
-            self._notes.pop(name, None)
+            self.memory.unwanted(name)
             self._spawn(self.tell({"type": "ReplicaStartFailed", "replica_id": name}))
             return
         served_s = now_s - replica.ready_s if replica and replica.ready_s else 0.0
@@ -402,10 +408,14 @@ class Controller:
             self.gateway_failures, now_s - self.gateway_not_before_s, now_s
         )
         self.processes.changed()
-        self.memory.note("gateway", "the gateway started")
+        self._noted.started()
 
-    def _end_gateway(self, trouble: str) -> None:
-        self.memory.note("gateway", f"ended ({trouble or 'it is told something else'})")
+    def _end_gateway(self, trouble: str, now_s: float) -> None:
+        assert self.settings is not None
+        if trouble:
+            self._noted.died(trouble, self.gateway, now_s)
+        else:
+            self._noted.restarts(self.state / CONFIG, self.settings, self.state, now_s)
         self._ending.add("gateway")
         self.gateway = None
         self._spawn(self._stopped("gateway", processes.GRACE_S, at_once=bool(trouble)))
@@ -462,19 +472,11 @@ class Controller:
                 self.gateway = None
             return
         self.gateway, self.gateway_seen_s = found, time.monotonic()
-        self._note_bottleneck(found.get("bottleneck"))
+        is_ending = "gateway" in self._ending
+        self._noted.answers(found.get("bottleneck"), self.gateway_seen_s, is_ending=is_ending)
         for replica in self.watched.values():
             self._update(replica)
         self._kick.set() if self._is_behind() else None
-
-    def _note_bottleneck(self, tier: str | None) -> None:
-        """A CPU tier begins to hold requests up, or none does any more."""
-        if tier == self._bottleneck:
-            return
-        before, self._bottleneck = self._bottleneck, tier
-        what = f"CPU tier {tier} is the bottleneck" if tier else f"CPU tier {before} is none any more"
-        with suppress(sqlite3.Error):
-            self.store.note("gateway", what)
 
     def _is_behind(self) -> bool:
         """Whether a replica that answers is not sent requests: as after a start of the gateway."""

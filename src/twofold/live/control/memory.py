@@ -22,6 +22,7 @@ class Memory:
         self._rows: dict[str, ReplicaRow] = {}
         self._notes: deque[tuple[float, str, str]] = deque(maxlen=UNTOLD)
         self._said = ""
+        self._down: dict[str, tuple[int, float]] = {}  # the note of each that is not there, and since when
 
     def replicas(self) -> dict[str, ReplicaRow]:
         """All that are wanted, as far as is known; what was refused is tried again first."""
@@ -55,6 +56,25 @@ class Memory:
         except sqlite3.Error as error:
             self.refused(error)
         self.note(role, more)
+
+    def down(self, role: str, what: str, now_s: float) -> None:
+        """Why it is not there, said once until it is back or nobody wants it."""
+        if role not in self._down:
+            self._down[role] = (self.note(role, what), now_s)
+
+    def is_down(self, role: str) -> bool:
+        """Whether that was said, and it is not back."""
+        return role in self._down
+
+    def back(self, role: str, now_s: float) -> None:
+        """It is there again: what was noted ends with how long that took."""
+        if role in self._down:
+            number, since_s = self._down.pop(role)
+            self.add_to_note(number, role, f"back after {now_s - since_s:.1f} s")
+
+    def unwanted(self, role: str) -> None:
+        """It does not come back."""
+        self._down.pop(role, None)
 
     def refused(self, error: Exception) -> None:
         """Say it once: a look that fails is one of four a second."""

@@ -55,6 +55,7 @@ class SeenGateway:
     digest: str = ""
     answers: bool = False
     trouble: str = ""
+    is_ending: bool = False  # nothing is to be done until it has
 
 
 @record
@@ -190,6 +191,8 @@ def _replica_actions(wanted: WantedReplica, there: SeenReplica, replaced: bool, 
 
 
 def _gateway_actions(digest: str, there: SeenGateway, now_s: float, not_before_s: float) -> list[Action]:
+    if there.is_ending:
+        return []
     if not there.has_process:
         return [StartGateway()] if now_s >= not_before_s else []
     if there.trouble:

@@ -1,11 +1,13 @@
 """A service as its controller is told of it, and what its gateway and its replicas are told in turn."""
 
+import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from twofold.core.data import from_data
 from twofold.core.nvidia import accelerators
 from twofold.live import processes
 from twofold.live.control.engines import (
@@ -174,6 +176,7 @@ def _cache_tokens(engine: EngineSettings) -> int:
 
 
 NONE = gates.Beliefs(0.0, 0.0)
+SAID_ELSEWHERE = ("classes", "overflow", "tiers")  # of a gate, what the spec says beside its policies
 
 
 def gateway_digest(settings: ServiceSettings, state: Path) -> str:
@@ -181,9 +184,29 @@ def gateway_digest(settings: ServiceSettings, state: Path) -> str:
 
     Limits   a release with another tokenizer is counted by the one that the gateway began with.
     """
-    told = gateway_config(settings, state)
-    lasting = replace(told, replicas=(), admin=None, tokenizer="", beliefs=NONE, gate_digest="")
-    return processes.digest_of([write_gateway_config(lasting), settings.reach.digest])
+    told = write_gateway_config(_lasting(gateway_config(settings, state)))
+    return processes.digest_of([told, settings.reach.digest])
+
+
+def gateway_changes(config: Path, settings: ServiceSettings, state: Path) -> str:
+    """What a running gateway was told otherwise, by `config`: names as the spec has them."""
+    try:
+        before = _lasting(from_data(GatewayConfig, json.loads(config.read_text("utf-8"))))
+    except (OSError, ValueError):  # of another version
+        return "its settings"
+    after = _lasting(gateway_config(settings, state))
+    gate = _different(before.gate, after.gate)
+    names = [name if name in SAID_ELSEWHERE else f"policies.{name}" for name in gate]
+    names += [name for name in _different(before, after) if name != "gate"]
+    return ", ".join(names) or ("its certificate" if after.certificate else "its settings")
+
+
+def _lasting(config: GatewayConfig) -> GatewayConfig:
+    return replace(config, replicas=(), admin=None, tokenizer="", beliefs=NONE, gate_digest="")
+
+
+def _different(one: Any, other: Any) -> list[str]:
+    return [each.name for each in fields(one) if getattr(one, each.name) != getattr(other, each.name)]
 
 
 def address_of(

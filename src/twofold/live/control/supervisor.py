@@ -99,6 +99,8 @@ def _hand_on_key(settings: ServiceSettings, state: Path) -> None:
         return
     managers = ("watchdog", watchdog.CONTROLLER)
     processes.stop([each for each in processes.running(state) if each.role in managers], at_once=True)
+    with suppress(OSError):  # the next one is not to say that this one died
+        (state / watchdog.CONTROLLER / watchdog.BEAT).unlink()
     processes.stop_all(state, "gateway", exact=True)
 
 
@@ -169,13 +171,14 @@ def _until_it_serves(settings: ServiceSettings, state: Path, tell: Callable[[str
     store = Store(state)
     try:
         while time.monotonic() < deadline_s:
+            is_told = _is_told(settings, state)  # before it is asked: an old one answers until it has ended
             found = gateway_state(state)
             ready = _ready(found, state, settings, digests)
             if is_tried:
                 wanted = {row.replica_id for row in store.replicas() if not row.leaving}
                 ready = {name for name, each in (found or {}).get("replicas", {}).items() if each["healthy"]}
             ready &= wanted
-            if wanted and len(ready) == len(wanted) and _is_told(settings, state):
+            if wanted and len(ready) == len(wanted) and is_told:
                 colds = {name: store.kept(f"cold_start_s {name}") for name in wanted}
                 return {name: float(text) for name, text in colds.items() if text}
             if len(ready) != told:
