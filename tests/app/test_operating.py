@@ -16,13 +16,20 @@ import pytest
 pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
-from twofold.app.loop_stages import LOAD_ENDED, others_asked_ago_s, own_load_ended_s
+from twofold.app.loop_stages import (
+    LOAD_ENDED,
+    others_asked_ago_s,
+    own_load_ended_s,
+)
 from twofold.app.operating import ShownLogs, logs, status, top, without_checks
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
+from twofold.live.control.status import ServiceStatus
+from twofold.live.control.store import Happened
 from twofold.live.control.supervisor import bring_down, bring_up
 from twofold.live.processes import free_port, log_path, running
+from twofold.report.service import status_lines
 
 STUB = Path(__file__).parents[1] / "live" / "stub_server.py"
 PARSED = [sys.executable, "-m", "twofold"]
@@ -57,8 +64,8 @@ def test_what_was_never_brought_up_is_an_error_that_says_how(tmp_path: Path) -> 
 def test_a_service_that_is_well_says_so_on_one_screen_and_as_data(spec: Path) -> None:
     shown = status(spec)
     assert shown.exit_code == 0
-    assert shown.lines[0].startswith("stand-in   1 of 1 replicas ready   0.0 req/s")
-    assert shown.lines[0].endswith("release v1 at 100 %")
+    assert shown.lines[0] == "stand-in   1 of 1 replicas ready   release v1 at 100 %"
+    assert shown.lines[1] == "  0.0 req/s   refused 0.0 %   failed 0.0 %"
     assert any("replica-0 ready" in line for line in shown.lines)
     assert all(len(line) <= 100 for line in shown.lines)
     data = json.loads(shown.json)
@@ -77,6 +84,17 @@ def test_who_else_asked_the_service_is_known_so_that_no_load_is_put_on_users(spe
     assert others_asked_ago_s(state, own_load_ended_s(state)) is None
     (state / LOAD_ENDED).write_text(str(time.monotonic() + 1e6))  # of an earlier boot
     assert own_load_ended_s(state) == -math.inf
+
+
+def test_a_version_that_is_a_name_is_left_whole_and_long_events_are_folded() -> None:
+    happened = Happened(1, 0.0, "gateway", "the gateway restarts: " + "policies.limits, " * 5 + "changed")
+    figures = ("http://x", True, True, (), 1.0, 0.25, 0.125, None, None, 0, 0)
+    for version, shown in (("sha256-" + "0e49d338189a" * 5, "0e49d338189a"), ("llama-3-70b-instruct",) * 2):
+        first, second, *events = status_lines(ServiceStatus("s" * 60, *figures, version, (happened,)))
+        assert first == "s" * 60 + f"   0 of 0 replicas ready   release {shown} at 0 %"
+        assert second == "  1.0 req/s   refused 25.0 %   failed 12.5 %"
+        assert len(events) == 2 and all(len(line) <= 100 for line in events)
+        assert " ".join(" ".join(events).split()).endswith(happened.what)
 
 
 def test_top_shows_one_frame_where_nobody_watches_and_more_until_it_is_stopped(spec: Path) -> None:
@@ -142,5 +160,5 @@ def test_without_a_controller_the_screen_says_what_that_means_and_exits_3(spec: 
         os.kill(there[role].process_id, signal.SIGKILL)
     shown = status(spec)
     assert shown.exit_code == 3
-    assert "no controller is alive" in shown.lines[1]
+    assert "no controller is alive" in shown.lines[2]
     assert subprocess.run([*PARSED, "top", str(spec)], capture_output=True, check=False).returncode == 3

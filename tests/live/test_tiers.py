@@ -198,7 +198,7 @@ def test_a_slowed_server_is_named_as_the_bottleneck(tmp_path: Path, stub_engines
     asyncio.run(scenario())
     tier = TierStatus("lookup", 1, 1, statuses["waiting"], statuses["s_p95"], 0.5, is_bottleneck=True)
     figures = ("", True, True, (), 1.0, 0.0, 0.0, None, None, 0, 0, "v", ())
-    [_, line] = status_lines(ServiceStatus("s", *figures, tiers=(tier,)))
+    [*_, line] = status_lines(ServiceStatus("s", *figures, tiers=(tier,)))
     assert line.startswith("  tier lookup   1 of 1 places taken") and line.endswith("of 500   the bottleneck")
 
 

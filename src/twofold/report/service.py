@@ -1,4 +1,6 @@
-"""The screen of a running service: one line of figures, what happened, and for `top` each replica."""
+"""The screen of a running service: what serves, its figures, what happened, and for `top` each replica."""
+
+from textwrap import wrap
 
 from twofold.live.chain_check import Checked
 from twofold.live.control.status import ReplicaStatus, ServiceStatus, at_clock
@@ -7,9 +9,9 @@ WIDTH = 100
 
 
 def status_lines(status: ServiceStatus) -> list[str]:
-    """How it is, in one line, what is wrong with whoever looks after it, and what happened last."""
+    """How it is, in two lines, what is wrong with whoever looks after it, and what happened last."""
     told = [*_tiers(status), *_overflow(status), *_troubles(status)]
-    return [_figures(status), *told, *_happened(status)]
+    return [_named(status), _figures(status), *told, *_happened(status)]
 
 
 def top_lines(status: ServiceStatus) -> list[str]:
@@ -18,7 +20,7 @@ def top_lines(status: ServiceStatus) -> list[str]:
     head = "  replica       state      in flight   last token   version        zone"
     rows = [_replica(each) for each in status.replicas]
     told = [*_tiers(status), *_overflow(status), *_troubles(status)]
-    return [_figures(status), *told, busy, "", head, *rows, "", *_happened(status)]
+    return [_named(status), _figures(status), *told, busy, "", head, *rows, "", *_happened(status)]
 
 
 def checked_log(found: Checked) -> list[str]:
@@ -46,15 +48,18 @@ def checked_log(found: Checked) -> list[str]:
     return [*lines, f"newest {found.digest}"]
 
 
+def _named(status: ServiceStatus) -> str:
+    ready = f"{status.ready_count} of {status.wanted_count} replicas ready"
+    return f"{status.name}   {ready}   release {_short(status.version)}{_share(status)}"
+
+
 def _figures(status: ServiceStatus) -> str:
-    parts = [status.name, f"{status.ready_count} of {status.wanted_count} replicas ready"]
-    parts.append(f"{status.requests_per_s:.1f} req/s")
+    parts = [f"  {status.requests_per_s:.1f} req/s"]
     if status.ttft_s_p95 is not None:
         limit = f" of {status.ttft_slo_s * 1000:.0f}" if status.ttft_slo_s else ""
         parts.append(f"TTFT p95 {status.ttft_s_p95 * 1000:.0f} ms{limit}")
     parts += [f"refused {_percent(status.refused_fraction)}", f"failed {_percent(status.failed_fraction)}"]
-    parts.append(f"release {_short(status.version)}{_share(status)}")
-    return "   ".join(parts)[:WIDTH]
+    return "   ".join(parts)
 
 
 def _percent(fraction: float) -> str:
@@ -75,7 +80,7 @@ def _tiers(status: ServiceStatus) -> list[str]:
         limit = f" of {each.slo_s * 1000:.0f}" if each.slo_s and each.s_p95 is not None else ""
         bound = "   the bottleneck" if each.is_bottleneck else ""
         places = f"{each.working_count} of {each.place_count} places taken, {each.waiting_count} wait"
-        lines.append(f"  tier {each.name}   {places}   {late}{limit}{bound}"[:WIDTH])
+        lines.append(f"  tier {each.name}   {places}   {late}{limit}{bound}")
     return lines
 
 
@@ -106,7 +111,8 @@ def _troubles(status: ServiceStatus) -> list[str]:
 
 
 def _happened(status: ServiceStatus) -> list[str]:
-    return [f"  {at_clock(each)}  {_subject(each.role)}{each.what}"[:WIDTH] for each in status.happened]
+    lines = [f"  {at_clock(each)}  {_subject(each.role)}{each.what}" for each in status.happened]
+    return [part for line in lines for part in wrap(line, WIDTH, subsequent_indent=" " * 12)]
 
 
 def _subject(role: str) -> str:
@@ -117,8 +123,10 @@ def _replica(each: ReplicaStatus) -> str:
     heard = "-" if each.heard_ago_s is None else f"{each.heard_ago_s:.1f} s ago"
     places = f"{each.in_flight_count} of {each.in_flight_limit}"
     row = f"  {each.replica_id:<13} {each.state:<10} {places:<11} {heard:<12} {_short(each.version):<14}"
-    return f"{row} {each.zone} {each.pool or each.model}".rstrip()[:WIDTH]
+    return f"{row} {each.zone} {each.pool or each.model}".rstrip()
 
 
 def _short(version: str) -> str:
-    return version.removeprefix("sha256-")[:12]
+    """The beginning of a digest, as all screens have it; a name is left whole."""
+    digest = version.removeprefix("sha256-")
+    return version if digest == version else digest[:12]
