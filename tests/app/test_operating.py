@@ -9,25 +9,33 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
+from twofold.app.loop_settings import LoopRequest
 from twofold.app.loop_stages import (
     LOAD_ENDED,
+    SERVING_FILE,
+    measured_service,
     others_asked_ago_s,
     own_load_ended_s,
 )
 from twofold.app.operating import ShownLogs, logs, status, top, without_checks
+from twofold.contracts.results.loop import ServingMeasured
+from twofold.core.data import to_json
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.status import ServiceStatus
 from twofold.live.control.store import Happened
-from twofold.live.control.supervisor import bring_down, bring_up
+from twofold.live.control.supervisor import Service, bring_down, bring_up
 from twofold.live.processes import free_port, log_path, running
 from twofold.report.service import status_lines
 
@@ -84,6 +92,25 @@ def test_who_else_asked_the_service_is_known_so_that_no_load_is_put_on_users(spe
     assert others_asked_ago_s(state, own_load_ended_s(state)) is None
     (state / LOAD_ENDED).write_text(str(time.monotonic() + 1e6))  # of an earlier boot
     assert own_load_ended_s(state) == -math.inf
+
+
+def test_kept_loads_say_under_which_gate_they_were_measured(tmp_path: Path) -> None:
+    serving = SimpleNamespace(engine="e", server="http://there")
+    request = cast(LoopRequest, SimpleNamespace(state=tmp_path, serving=serving))
+    kept = ServingMeasured("e", 2, 16_384.0, None, "v1", (), gate_digest="0" * 64)
+
+    def note(before: ServingMeasured, gate_digest: str) -> str:
+        (tmp_path / SERVING_FILE).write_text(to_json(before))
+        shown, [said] = measured_service(request, Service(2, None), Path("v1"), gate_digest, load_asked=False)
+        assert shown == before
+        return said
+
+    same = "loads as measured by an earlier `up`; `--load-for` measures them again"
+    assert note(kept, "0" * 64) == note(replace(kept, gate_digest=""), "1" * 64) == same
+    assert note(kept, "1" * 64) == (
+        "loads as measured by an earlier `up` under gate 000000000000, the twin's column under this one;"
+        " `--load-for` measures them again"
+    )
 
 
 def test_a_version_that_is_a_name_is_left_whole_and_long_events_are_folded() -> None:

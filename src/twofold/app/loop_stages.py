@@ -222,7 +222,7 @@ def engine_text(told: ServeSettings) -> str:
 
 
 def measured_service(
-    request: LoopRequest, service: Service, artefact: Path, *, load_asked: bool
+    request: LoopRequest, service: Service, artefact: Path, gate_digest: str, *, load_asked: bool
 ) -> tuple[loop.ServingMeasured, tuple[str, ...]]:
     """The service under load, and what is to be said of that: at the first `up` of an artefact, or when it is
     asked for, and never while others use the service. Otherwise what was measured before is shown."""
@@ -238,17 +238,28 @@ def measured_service(
     users = others_asked_ago_s(request.state, since_s)
     if users is not None and users < USERS_GONE_S:
         note = f"not put under load: others asked it {users:.0f} s ago"
+        if before is not None and (other := other_gate(before, gate_digest)):
+            note = f"{note}; loads as measured by an earlier `up`{other}"
     elif before is not None and not load_asked:
-        note = "loads as measured by an earlier `up`; `--load-for` measures them again"
+        note = f"loads as measured by an earlier `up`{other_gate(before, gate_digest)}"
+        note = f"{note}; `--load-for` measures them again"
     else:
         with own_load(request.state):
             measured = put_under_load(request, service, artefact)
-        measured = replace(measured, scale_out=before.scale_out if before else None)
+        scale_out = before.scale_out if before else None
+        measured = replace(measured, scale_out=scale_out, gate_digest=gate_digest)
         write_whole(path, to_json(measured))
         return measured, ()
     if before is None:
         before = _served(request, service, artefact, ())
     return before, (note,)
+
+
+def other_gate(before: loop.ServingMeasured, gate_digest: str) -> str:
+    """What is to be said of loads that came through a gate which is not the one that serves now."""
+    if before.gate_digest in ("", gate_digest):
+        return ""
+    return f" under gate {before.gate_digest[:12]}, the twin's column under this one"
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def up(
     reach = Reach.checked(host, certificate, private_key, keys_beside(state_of(source)))
     with _brought_up(source, port, reach, load_for, program, tell) as at:
         measured, said = loop_stages.measured_service(
-            at.request, at.service, at.release.folder, load_asked=bool(load_for)
+            at.request, at.service, at.release.folder, at.gate.built.digest, load_asked=bool(load_for)
         )
         if scale_out:
             measured, more = scaling_out.scaled_out(at.request, at.release.folder, at.gate, measured)

@@ -184,6 +184,7 @@ class ServingMeasured:
     loads: tuple[LoadPoint, ...]
     tiers: tuple[TierMeasured, ...] = ()
     scale_out: ScaleOut | None = None  # None: not measured
+    gate_digest: str = ""  # of the gate that the loads came through; "": of an older page
 
 
 @dataclass(frozen=True, slots=True)
