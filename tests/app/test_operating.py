@@ -124,6 +124,14 @@ def test_a_version_that_is_a_name_is_left_whole_and_long_events_are_folded() -> 
         assert " ".join(" ".join(events).split()).endswith(happened.what)
 
 
+def test_lost_keys_are_told_on_the_screen_and_are_not_well() -> None:
+    figures = ("http://x", True, True, (), 1.0, 0.0, 0.0, None, None, 0, 0, "v", ())
+    lost = ServiceStatus("s", *figures, keys="the file of keys `/srv/" + "a/" * 30 + "keys.json` is lost")
+    lines = status_lines(lost)
+    assert f"nobody is let in: {lost.keys}" in " ".join(" ".join(lines).split())
+    assert all(len(line) <= 100 for line in lines) and not lost.is_well
+
+
 def test_top_shows_one_frame_where_nobody_watches_and_more_until_it_is_stopped(spec: Path) -> None:
     frames = []
 

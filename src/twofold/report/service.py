@@ -102,6 +102,9 @@ def _troubles(status: ServiceStatus) -> list[str]:
         lines.append("  no controller is alive: what dies stays dead until `twofold up` is called again")
     if not status.gateway_answers:
         lines.append("  the gateway does not answer")
+    if status.keys:
+        said = f"  nobody is let in: {status.keys}"
+        lines += wrap(said, WIDTH, subsequent_indent="  ", break_long_words=False)
     if status.disk:
         what = f"the disk is {status.disk}: it serves, but logs wait in memory, and are dropped beyond 8 MiB"
         lines += [f"  {what}", "  make room, or have it take lines again: it goes on by itself"]

@@ -15,6 +15,7 @@ from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import FILE, Happened, ReplicaRow, Store
 from twofold.live.disk import disk_trouble
+from twofold.live.gateway.keys import keys_beside, read_keys
 from twofold.live.processes import running
 
 
@@ -80,6 +81,7 @@ class ServiceStatus:
     disk: str = ""  # why its state's disk takes no line: read-only, full …; "": it takes them
     lost_lines: int = 0  # of the gateway's logs, that no disk took
     tiers: tuple[TierStatus, ...] = ()
+    keys: str = ""  # why the file of keys opens for nobody: lost, broken; "": it does, or there never was one
 
     @property
     def wanted_count(self) -> int:
@@ -94,7 +96,8 @@ class ServiceStatus:
     @property
     def is_well(self) -> bool:
         """All that is to serve does, and somebody looks after it."""
-        return self.controlled and self.gateway_answers and 0 < self.wanted_count == self.ready_count
+        is_there = self.controlled and self.gateway_answers and not self.keys
+        return is_there and 0 < self.wanted_count == self.ready_count
 
 
 def service_status(state: Path, happened_count: int) -> ServiceStatus:
@@ -139,7 +142,16 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
         disk=disk_trouble(state),
         lost_lines=gateway.get("log_lost_lines", 0),
         tiers=tuple(_tiers(gateway)),
+        keys=_keys_trouble(state),
     )
+
+
+def _keys_trouble(state: Path) -> str:
+    try:
+        read_keys(keys_beside(state))
+    except FileError as error:
+        return error.message
+    return ""
 
 
 def _is_heard(state: Path) -> bool:

@@ -55,7 +55,7 @@ def keys_beside(state: Path) -> Path:
 def read_keys(path: Path) -> Keys:
     """The keys in a file; none without the file. Raises FileError where it is lost, or no such file."""
     if _are_lost(path):
-        raise FileError(f"the file of keys `{path}` is lost: nobody is served", hint=AGAIN)
+        raise FileError(f"the file of keys `{path}` is lost", hint=AGAIN)
     return _read(path)
 
 
