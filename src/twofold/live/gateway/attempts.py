@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from twofold.live.gateway.answers import CLIENTS_FAULT, NOT_SAID, Used, error_of, public, used_by
+from twofold.live.gateway.answers import CLIENTS_FAULT, NOT_SAID, Public, Used, error_of, used_by
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS
 from twofold.live.gateway.gateway_config import GatewayLimits
 from twofold.live.gateway.gateway_driver import GateDriver
@@ -79,7 +79,7 @@ class Attempts:
                     whole = await _whole(response, limits.answer_limit_bytes)
                     if (used := used_by(whole)) is None:
                         raise UpstreamFailed(events.Cause.ERROR)
-                    data = public(whole, self.public_name)
+                    data = Public(self.public_name).of(whole)
                     opened = Opened(sent, response, None, data, between_s, most, 200, used)
         except TimeoutError as error:
             raise UpstreamFailed(events.Cause.TIMEOUT) from error

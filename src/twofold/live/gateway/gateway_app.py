@@ -15,7 +15,7 @@ from random import getrandbits
 from typing import Any
 
 from twofold.live import metrics_text
-from twofold.live.gateway.answers import Used, public
+from twofold.live.gateway.answers import Public, Used
 from twofold.live.gateway.attempts import Attempts, Opened, Race, fed
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS, STANDARD
 from twofold.live.gateway.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits
@@ -413,16 +413,17 @@ class GatewayApp:
         self, opened: Opened, tally: SseTally, client: Client, clock: asyncio.Timeout
     ) -> tuple[Used, bytes]:
         loop, data, seen = asyncio.get_running_loop(), opened.data, 0
+        public = Public(self.attempts.public_name)
         while True:
             if data:
-                await client.write(public(data, self.attempts.public_name))
+                await client.write(public.of(data))
                 if tally.content_events > seen:  # comments that keep a connection alive are no progress
                     seen = tally.content_events
                     clock.reschedule(loop.time() + opened.between_s)
             if tally.failed or tally.content_events > opened.event_limit:
                 raise UpstreamFailed(events.Cause.ERROR)
             if not (chunk := await read_some(opened.response)):
-                rest = public(tally.rest(), self.attempts.public_name)
+                rest = public.of(tally.rest())
                 if not tally.finished:  # the connection ended before the answer did
                     raise UpstreamFailed(events.Cause.BROKEN)
                 used = Used(tally.output_tokens, tally.prompt_tokens)
