@@ -107,8 +107,10 @@ def test_the_signal_makes_the_trainer_save_and_the_job_wait_again(
     files = files_of("finetune", "slurm")
     log = tmp_path / "log"
     fakes = {
-        "srun": f"trap 'echo saved >> {log}; exit 0' TERM; echo $$ > {log}.srun; kill -USR1 $PPID; "
-        "for _ in $(seq 100); do sleep 0.05; done",
+        # Slurm signals long after the script has said what it does then.
+        "srun": f"trap 'echo saved >> {log}; exit 0' TERM; echo $$ > {log}.srun; "
+        "until (( 0x$(sed -n 's/^SigCgt:\\t//p' /proc/$PPID/status) & 512 )); do sleep 0.01; done; "
+        "kill -USR1 $PPID; for _ in $(seq 100); do sleep 0.05; done",
         "scancel": f'echo "scancel $*" >> {log}; kill -TERM "$(cat {log}.srun)"',
         "scontrol": f'echo "scontrol $*" >> {log}',
     }
