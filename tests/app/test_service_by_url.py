@@ -61,7 +61,7 @@ def test_the_gateway_stands_before_the_server_and_its_loads_are_measured(tmp_pat
             assert (settings.engine.kind, settings.engine.url) == ("openai", f"{there.url}/v1")
             service = bring_up(settings, state)
             assert service.cold_start_s is None and running(state, "replica-") == []
-            measured, _ = measured_service(request, service, artefact, load_asked=True)
+            measured, _ = measured_service(request, service, artefact, gate.built.digest, load_asked=True)
             kept, (why,) = scaling_out.scaled_out(request, artefact, gate, measured)
         finally:
             bring_down(state)
