@@ -46,9 +46,7 @@ class World:
 
     def answer(self, sent: Send) -> Response:
         response = Response()
-        self.answers[sent.attempt].set_result(
-            Opened(sent, cast(Any, response), None, b"", 1.0, 99)
-        )
+        self.answers[sent.attempt].set_result(Opened(sent, cast(Any, response), None, b"", 1.0, 99))
         return response
 
     def fail(self, sent: Send) -> None:
