@@ -288,26 +288,6 @@ def test_a_failure_is_told_after_what_was_told_before(tmp_path: Path) -> None:
     with_driver(tmp_path, scenario)
 
 
-def test_the_controller_hears_once_the_line_is_in_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trusting(monkeypatch)
-
-    async def scenario(driver: GateDriver) -> None:
-        sent = await driver.arrived(ASKED)
-        await quiet(driver)
-        heard = len(driver.slow_effects)
-        waiting = asyncio.create_task(driver.effects_after(heard, 10.0))
-        await asyncio.sleep(0)
-        driver.started(sent.request_id)
-        driver.state()  # somebody looks
-        assert len(driver.slow_effects) == heard
-        [(_, effect)] = await waiting
-        assert isinstance(effect, CloseCircuit) and "CloseCircuit" in lines_of(tmp_path)[-1]
-
-    with_driver(tmp_path, scenario)
-
-
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first token closes the replica's circuit."""
     handle = Gate.handle
@@ -319,7 +299,7 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gate, "handle", closing)
 
 
-def test_what_follows_from_a_first_token_is_done_though_somebody_looked_meanwhile(
+def test_what_follows_from_a_first_token_is_done_though_somebody_looked_and_heard_once_it_is_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusting(monkeypatch)
@@ -327,12 +307,14 @@ def test_what_follows_from_a_first_token_is_done_though_somebody_looked_meanwhil
     async def scenario(driver: GateDriver) -> None:
         sent = await driver.arrived(ASKED)
         await quiet(driver)
-        before = len(lines_of(tmp_path))
-        driver.started(sent.request_id)
-        assert driver.state()["in_flight"] == 1 and driver._tick is not None
-        assert len(lines_of(tmp_path)) == before
+        before, heard = lines_of(tmp_path), len(driver.slow_effects)
+        waiting = asyncio.create_task(driver.effects_after(heard, 10.0))
         await asyncio.sleep(0)
-        assert "CloseCircuit" in lines_of(tmp_path)[-1]
+        driver.started(sent.request_id)
+        assert driver.state()["in_flight"] == 1 and driver._tick is not None  # somebody looked
+        assert lines_of(tmp_path) == before and len(driver.slow_effects) == heard
+        [(_, effect)] = await waiting
+        assert isinstance(effect, CloseCircuit) and "CloseCircuit" in lines_of(tmp_path)[-1]
 
     with_driver(tmp_path, scenario)
 
